@@ -1,0 +1,2 @@
+include(CMakePackageConfigHelpers)
+install(EXPORT zerosim-targets NAMESPACE zerosim:: DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/zerosim")

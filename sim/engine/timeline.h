@@ -1,0 +1,44 @@
+/// \file
+/// What ran when: the one type for predicted and measured runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/base/ids.h"
+#include "sim/base/units.h"
+
+namespace zerosim {
+
+/// A device operation that ran: kernel, copy or collective of one rank class.
+struct Span {
+  int rank_class = 0;  ///< index into Program::ranks
+  StreamId stream;
+  OpId op;
+  Seconds issued{0};   ///< the host had handed it over
+  Seconds ready{0};    ///< stream and dependencies had let it go, and every member had arrived
+  Seconds start{0};    ///< = ready for collectives and copies; after the launch gap for kernels
+  Seconds end{0};
+};
+
+/// An interval in which the host thread of a rank class worked on an operation or waited in it.
+struct HostSpan {
+  int rank_class = 0;
+  OpId op;
+  Seconds start{0};
+  Seconds end{0};
+  bool waiting = false;  ///< blocked on the device (HostWait, or the launch queue was full)
+};
+
+struct Timeline {
+  std::vector<Span> spans;           ///< sorted by (start, rank class, stream, op)
+  std::vector<HostSpan> host_spans;  ///< sorted by (start, rank class, op); zero-length ones left out
+  /// End of the last operation of each step, over all rank classes; index: step - first_step.
+  std::vector<Seconds> step_ends;
+  Seconds end{0};
+};
+
+/// Hash of the sorted spans at 1 ns: the golden value of runs too long to store.
+[[nodiscard]] std::uint64_t fingerprint(const Timeline& timeline);
+
+}  // namespace zerosim

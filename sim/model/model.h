@@ -1,0 +1,116 @@
+/// \file
+/// A network as a training framework sees it: modules, parameters, and what one forward pass does.
+///
+/// Two orders matter and differ. *Registration* (`named_parameters()`) fixes the layout of flat buffers
+/// (spec B2.1, rule 72 of deepspeed_recorded.md) and parameter ids (C1.2). *Execution* fixes when hooks
+/// fire (C2) and when gradients arrive (B3). A Model holds both; it knows neither batch nor device.
+///
+/// Not modelled: control flow that depends on data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/ids.h"
+
+namespace zerosim {
+
+/// One tensor of weights. Its id is its place in `Model::parameters`.
+struct Parameter {
+  std::string name;                 ///< "model.layers.0.self_attn.q_proj.weight"
+  std::vector<std::int64_t> shape;  ///< as PyTorch stores it: a Linear is {out, in}
+  std::int64_t elements = 0;        ///< product of `shape`
+  ModuleId owner;                   ///< first module that registered it
+  bool trainable = true;
+};
+
+/// One nn.Module that takes part in a forward pass, containers that are called included.
+struct Module {
+  std::string name;                     ///< dotted path; "" is the root
+  std::string class_name;               ///< "LlamaDecoderLayer"
+  ModuleId parent;                      ///< not valid for the root
+  std::vector<ParameterId> parameters;  ///< direct ones, by id; a tied one is listed by each owner
+  /// Whether some *positional* input requires a gradient: only then does a post-backward hook fire
+  /// (C2.5). False for the root, the embedding, and modules called by keyword (HF attention).
+  bool positional_gradient_input = true;
+  int block = -1;  ///< index of the checkpointed unit (transformer block) it is in; -1: outside
+};
+
+/// What an operator computes; its cost for a batch is `operator_cost` (operators.h).
+enum class OperatorKind {
+  Embedding,     ///< rows of a table: `outputs` = width, `inputs` = rows of the table
+  Linear,        ///< `inputs` x `outputs`
+  RmsNorm,       ///< width `outputs`
+  LayerNorm,     ///< width `outputs`
+  Rotary,        ///< position rotation of q and k
+  Attention,     ///< scores and values; heads from ModelShape
+  ResidualAdd,   ///< width `outputs`
+  Activation,    ///< element-wise, width `outputs` (silu, gelu)
+  Multiply,      ///< gate times up, width `outputs`
+  CrossEntropy,  ///< loss over `outputs` = vocabulary
+};
+
+struct Operator {
+  OperatorKind kind = OperatorKind::Linear;
+  ModuleId module;
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  /// Parameters whose gradient this operator's backward produces, in order of arrival
+  /// (nn.Linear: bias before weight; LayerNorm: weight before bias; rule 5 of deepspeed_recorded.md).
+  std::vector<ParameterId> gradients;
+  bool saves_input = true;  ///< false: an earlier operator already keeps this tensor (k and v of q, k, v)
+};
+
+/// One thing that happens in a forward pass, in order. Backward is the reverse: Exit becomes the
+/// pre-backward hook, Enter the post-backward hook (C2.4, C2.5).
+struct ExecutionStep {
+  enum class Kind { Enter, Compute, Exit };
+  Kind kind = Kind::Enter;
+  ModuleId module;
+  std::int32_t operation = -1;  ///< index into Model::operators if Compute
+};
+
+/// Widths of a decoder; zero where a module listing does not say.
+struct ModelShape {
+  std::int64_t hidden = 0;
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t ffn = 0;
+  std::int64_t vocab = 0;
+  std::int64_t max_positions = 0;
+  std::int64_t window = 0;  ///< sliding attention window in tokens; 0: none
+};
+
+struct Model {
+  std::string name;
+  std::string family;  ///< HF model_type, or "listing"
+  ModelShape shape;
+  std::vector<Parameter> parameters;    ///< in order of registration
+  std::vector<Module> modules;          ///< in order of first execution; [0] is the root
+  std::vector<Operator> operators;
+  std::vector<ExecutionStep> forward;   ///< one forward pass, loss included
+  bool tied_embeddings = false;
+  std::vector<std::string> assumptions;  ///< defaults that were filled in
+};
+
+[[nodiscard]] std::int64_t parameter_count(const Model& model);
+[[nodiscard]] std::int64_t trainable_parameter_count(const Model& model);
+/// Parameters without position tables, as FLOP formulas count them (spec/kernels.md section 1).
+[[nodiscard]] std::int64_t parameter_count_without_positions(const Model& model);
+/// Largest sum of one module's own parameters: what DeepSpeed's estimators call the largest layer (F4).
+[[nodiscard]] std::int64_t largest_module_parameters(const Model& model);
+
+/// Reads a preset's name ("llama-2-7b"), a Hugging Face config.json, or a module listing
+/// (`"format": "zerosim.module_listing"`); which of them is seen from the text.
+/// \throws ConfigError  naming the file, the missing or unsupported key, and for an unknown name the
+///                      nearest preset.
+[[nodiscard]] Model load_model(const std::string& name_or_path);
+
+/// Names that `load_model` knows, with their parameter counts: printed by `zerosim model --list`.
+[[nodiscard]] std::vector<std::string> model_presets();
+
+}  // namespace zerosim

@@ -1,0 +1,25 @@
+/// \file
+/// Builds the Program of a strategy: the one entry to the builders (ddp, zero0, zero12, zero3).
+#pragma once
+
+#include "sim/model/model.h"
+#include "sim/model/operators.h"
+#include "sim/program/program.h"
+#include "sim/strategy/strategy.h"
+
+namespace zerosim {
+
+struct BuildOptions {
+  int world_size = 1;
+  int first_step = 2;  ///< 0: the recording step of stage 3, unallocated Adam states, DDP's one bucket
+  int steps = 1;
+};
+
+/// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.
+/// The rank with the largest local pieces stands for all (design.md section 3): it is
+/// `ranks[0].representative`.
+/// \throws ConfigError  for a strategy that part 1 does not build.
+[[nodiscard]] Program build_program(const Model& model, const Strategy& strategy,
+                                    const BatchShape& batch, const BuildOptions& options);
+
+}  // namespace zerosim

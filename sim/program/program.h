@@ -1,0 +1,163 @@
+/// \file
+/// A Program: for each rank class, the operations in the order in which its host thread issues them.
+///
+/// A Program speaks of ranks, groups, elements and bytes, never of links or seconds. It is static: throttles
+/// are unconditional waits on an operation a fixed number of places back, no-ops if that is past (design.md
+/// section 2). Each rank has device streams (FIFO) and one more FIFO per communicator (rule 0.3): a collective
+/// is an operation of its communicator's stream that waits for the caller's stream; a blocking one is
+/// followed by a StreamWait of the caller's stream (rule 0.4).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/dtype.h"
+#include "sim/base/ids.h"
+#include "sim/base/units.h"
+#include "sim/model/operators.h"
+
+namespace zerosim {
+
+enum class OpKind : std::uint8_t {
+  Host,        ///< host time only
+  Kernel,      ///< device kernel on a stream
+  Copy,        ///< between host and device on a stream
+  Collective,  ///< on a communicator's stream; starts when every member has arrived
+  StreamWait,  ///< the stream goes on when the dependencies have ended; no host wait
+  HostWait,    ///< the host goes on when the dependencies have ended
+  Allocate,
+  Free,
+};
+
+/// Words of the recordings: "init", "fwd", "bwd", "step".
+enum class Phase : std::uint8_t { Init, Forward, Backward, Step };
+[[nodiscard]] std::string_view to_string(Phase phase);
+
+/// What the host thread does for an operation; seconds are the engine's (sim/engine/host_time.h).
+enum class HostWork : std::uint8_t {
+  None,
+  KernelLaunch,       ///< one eager kernel, Python and dispatcher included
+  BackwardLaunch,     ///< one kernel launched by the autograd engine
+  OptimizerLaunch,    ///< one multi-tensor kernel
+  CollectiveLaunch,   ///< one torch.distributed call
+  ModuleHook,         ///< one DeepSpeed ZeRO-3 module hook (C2)
+  GradientHook,       ///< one per-parameter gradient hook (B3, C6.1, D1.4)
+  EventRecord,        ///< record or stream wait
+  ModuleCall,         ///< nn.Module.__call__
+  StepOverhead,       ///< Python of optimizer.step, zero_grad and the loop, once a step
+};
+
+/// ZeRO paper's classes, finer where reports tell them apart (spec E1).
+enum class MemoryClass : std::uint8_t {
+  Parameters,        ///< weights or partitions
+  Gradients,         ///< kept gradients
+  OptimizerStates,   ///< master weights and moments
+  Activations,       ///< saved for backward, checkpoints, recompute working set
+  Logits,            ///< logits, their fp32 copy and gradients; reported within activations too
+  TemporaryBuffers,  ///< buckets, flat buffers, casts
+  LiveParameters,    ///< gathered parameters
+};
+inline constexpr int kMemoryClasses = 7;
+[[nodiscard]] std::string_view to_string(MemoryClass memory_class);
+
+/// Names of operations, words of the recordings.
+enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, Broadcast, Reduce };
+[[nodiscard]] std::string_view to_string(CollectiveKind kind);
+
+/// One collective as rank 0 asks for it; sizes in elements of this rank's input and output.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  std::int64_t input_elements = 0;
+  std::int64_t output_elements = 0;
+  Dtype dtype = Dtype::Bf16;
+  GroupId group;
+  bool async = false;
+  bool recorded = true;     ///< false: issued in C++, not seen by recordings (D1.2, D1.7)
+  int coalesced = -1;       ///< calls with the same number form one NCCL group
+  int root = -1;            ///< of broadcast and reduce
+};
+
+/// Full vector as nccl-tests counts it: output of a gather, input of a reduce-scatter.
+[[nodiscard]] Bytes collective_size(const Collective& collective);
+
+struct Copy {
+  enum class Direction : std::uint8_t { HostToDevice, DeviceToHost };
+  Direction direction = Direction::HostToDevice;
+  Bytes bytes;
+};
+
+/// A piece of device memory with its owner; its life is an Allocate and a Free operation.
+struct Buffer {
+  Bytes bytes;
+  MemoryClass memory_class = MemoryClass::TemporaryBuffers;
+  StreamId stream;          ///< whose allocator pool (E8)
+  std::string_view owner;   ///< string literal: "ipg_bucket", "saved_activation"
+};
+
+struct Op {
+  OpKind kind = OpKind::Host;
+  Phase phase = Phase::Init;
+  HostWork host_work = HostWork::None;
+  std::uint16_t host_count = 0;  ///< how many such pieces of host work
+  StreamId stream;               ///< Kernel, Copy, StreamWait: the stream; Collective: its communicator's
+  std::int32_t payload = -1;     ///< index into kernels, copies, collectives or buffers
+  std::uint32_t first_dependency = 0;
+  std::uint32_t dependency_count = 0;
+  ModuleId module;
+  std::int16_t step = 0;
+  std::int16_t micro_step = 0;
+  std::string_view rule;         ///< "C4.3": rule of spec/zero_schedule.md; string literal
+};
+
+struct Stream {
+  std::string name;      ///< "compute", "all_gather", "reduce", "nccl:WORLD"
+  GroupId communicator;  ///< valid: this is that communicator's FIFO
+};
+
+/// What one rank class does. The first stream is the compute stream.
+struct RankProgram {
+  Rank representative;
+  int multiplicity = 1;  ///< ranks of this class
+  std::vector<Stream> streams;
+  std::vector<Op> ops;
+  std::vector<OpId> dependencies;  ///< pool; an op's are [first_dependency, +dependency_count)
+  std::vector<Kernel> kernels;
+  std::vector<Copy> copies;
+  std::vector<Collective> collectives;
+  std::vector<Buffer> buffers;
+
+  [[nodiscard]] std::span<const OpId> dependencies_of(const Op& op) const {
+    return {dependencies.data() + op.first_dependency, op.dependency_count};
+  }
+};
+
+inline constexpr StreamId kComputeStream{std::int32_t{0}};
+
+/// A communicator: `size` ranks, the same shape for every rank.
+struct ProcessGroup {
+  std::string name;  ///< "WORLD", "DP" (rule 0.5)
+  int size = 1;
+};
+
+/// Ordering of `ranks` is by representative; every class belongs to every group.
+struct Program {
+  std::string strategy;
+  int world_size = 1;
+  int first_step = 0;  ///< number of the first simulated step (rules 0.7, C4.1: 2 is steady)
+  int steps = 1;
+  std::vector<ProcessGroup> groups;
+  std::vector<RankProgram> ranks;
+  std::vector<std::string> module_names;
+  std::int64_t parameter_elements = 0;  ///< Psi
+  Bytes parameter_bytes;                ///< Psi in the type that is communicated
+  std::vector<std::string> assumptions;
+};
+
+/// Checks what every builder promises: dependencies point backwards, payloads exist, each buffer is
+/// allocated before it is freed and at most once, streams exist. Aborts through ZS_CHECK otherwise.
+void check_program(const Program& program);
+
+}  // namespace zerosim

@@ -1,0 +1,65 @@
+/// \file
+/// What NCCL does with one collective and what it costs (spec/nccl_cost.md sections 1 to 7).
+///
+///     t(S) = max(floor, A + V/B + kappa sqrt(A V/B))
+///
+/// A: latency of the chosen algorithm and protocol; B: its bus bandwidth; V: bytes that each rank sends.
+/// The engine charges the V/B part as bytes on link classes, where it contends, and the rest as a delay.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "topology/cluster.h"
+
+namespace zerosim {
+
+enum class CollectiveOp { AllReduce, AllGather, ReduceScatter, Broadcast, Reduce };
+enum class Algorithm { Ring, Tree, Nvls, NvlsTree };
+enum class Protocol { LowLatency, LowLatency128, Simple };
+
+/// Words of the recordings: "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", ...
+[[nodiscard]] std::string_view to_string(CollectiveOp op);
+[[nodiscard]] std::string_view to_string(Algorithm algorithm);
+[[nodiscard]] std::string_view to_string(Protocol protocol);
+
+/// Ranks that take part: `ranks` in all, spread evenly over `nodes`.
+struct CollectiveGroup {
+  int ranks = 1;
+  int nodes = 1;
+};
+
+/// Bytes on one link of a class.
+struct LinkLoad {
+  LinkClass::Kind kind = LinkClass::Kind::IntraNode;
+  Bytes bytes;
+};
+
+struct CollectiveCost {
+  Algorithm algorithm = Algorithm::Ring;
+  Protocol protocol = Protocol::Simple;
+  Seconds delay{0};             ///< latency part, before the transfer; loads no link
+  std::vector<LinkLoad> loads;  ///< transfer part, device memory traffic included
+  int ctas = 0;                 ///< SMs held from launch to end
+  Bytes sent_per_rank;          ///< ring counting, section 1: for reports
+  Bytes inter_node;             ///< the part of a node's traffic that leaves it, ring counting
+  [[nodiscard]] Seconds idle_time(const Cluster& cluster) const;  ///< without contention
+};
+
+/// \param size  the full vector as nccl-tests counts it: the gathered output of an all-gather, the
+///              whole input of a reduce-scatter.
+/// A group of one rank costs nothing but a launch: no loads, delay 0.
+[[nodiscard]] CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes size,
+                                             const CollectiveGroup& group);
+
+/// NCCL's own prediction for one algorithm and protocol (section 2.1), without floor and kappa;
+/// not finite where the pair is not available. Checked against data/nccl/tuning_vectors.csv.
+[[nodiscard]] Seconds nccl_predicted_time(const Cluster& cluster, CollectiveOp op, Bytes size,
+                                          const CollectiveGroup& group, Algorithm algorithm,
+                                          Protocol protocol);
+
+/// Bytes that each rank sends, ring counting (section 1).
+[[nodiscard]] Bytes ring_bytes_sent(CollectiveOp op, Bytes size, int ranks);
+
+}  // namespace zerosim

@@ -1,0 +1,32 @@
+/// \file
+/// Devices: the columns of data/gpus.csv, one row a kind.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/units.h"
+
+namespace zerosim {
+
+/// Datasheet figures of one GPU, dense rates. Zero where none is published.
+struct GpuSpec {
+  std::string name;  ///< "A100-SXM4-80"
+  FlopsPerSecond fp32, tf32, fp16, bf16;
+  Bytes memory;               ///< decimal GB of the product name as the framework reports them in GiB
+  BytesPerSecond memory_bandwidth;
+  Bytes l2;
+  int sm_count = 0;
+  BytesPerSecond nvlink;      ///< one direction, all links
+  int nvlink_links = 0;
+  int pcie_generation = 0;
+  FlopsPerSecond best_matmul; ///< highest bf16 GEMM rate found by search (MAMF); 0: not published
+  int compute_capability = 0; ///< 70, 80, 86, 89, 90, 100
+  std::string source;
+};
+
+/// \throws ConfigError  for an unknown name, with the nearest known one.
+[[nodiscard]] const GpuSpec& gpu_spec(const std::string& name);
+[[nodiscard]] const std::vector<GpuSpec>& gpu_specs();
+
+}  // namespace zerosim
