@@ -1,0 +1,113 @@
+/// \file
+/// What a simulated run means: the values that `run` and `compare` print (design.md section 5).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/base/error.h"
+#include "sim/base/units.h"
+#include "sim/engine/timeline.h"
+#include "sim/memory/memory_timeline.h"
+#include "sim/model/model.h"
+#include "sim/model/operators.h"
+#include "sim/program/program.h"
+#include "sim/strategy/strategy.h"
+#include "topology/cluster.h"
+
+namespace zerosim {
+
+enum class Verdict { Fits, Tight, DoesNotFit };
+[[nodiscard]] std::string_view to_string(Verdict verdict);  ///< "fits", "tight", "does_not_fit"
+
+/// Per GPU, of the worst rank; classes at the moment of `peak_allocated`.
+struct MemoryReport {
+  Bytes model_states;  ///< as the ZeRO paper counts (data/cases/README.md, `memory.model_states`)
+  Bytes parameters, gradients, optimizer_states, activations, temporary_buffers, live_parameters;
+  Bytes logits;        ///< at their largest
+  Bytes fragmentation; ///< 0 until the caching allocator of part 6
+  Bytes context;       ///< CUDA context and NCCL buffers, outside the allocator (E1)
+  Bytes peak_allocated, peak_reserved;
+  std::string peak_phase, peak_op;
+  Bytes capacity;
+  Bytes host;          ///< host memory of a node
+  int rank = 0;
+};
+
+/// Of one steady optimizer step; the first four after `step` sum to it.
+struct TimeReport {
+  Seconds step{0};
+  Seconds compute{0}, exposed_communication{0}, host{0}, optimizer{0};
+  Seconds forward{0}, backward{0};  ///< of one micro batch, on the compute stream
+  Seconds communication{0};         ///< time with at least one collective running
+};
+
+struct OperationTotals {
+  int calls = 0;
+  Bytes bytes_sent;
+};
+
+/// Per optimizer step.
+struct CommunicationReport {
+  int collectives = 0;
+  Bytes bytes_sent_per_rank;  ///< ring counting
+  Bytes inter_node_bytes;     ///< per node
+  double psi = 0;             ///< volume / parameter bytes, ring factor (n-1)/n left out (B7)
+  std::map<std::string, OperationTotals> by_operation;
+};
+
+struct ThroughputReport {
+  double tokens_per_s = 0, tokens_per_s_per_gpu = 0, samples_per_s = 0;
+  double tflops_per_gpu = 0, mfu = 0, hfu = 0;
+};
+
+struct StrategyReport {
+  std::string name;
+  int stage = 0;
+  Verdict verdict = Verdict::Fits;
+  MemoryReport memory;
+  TimeReport time;
+  CommunicationReport communication;
+  ThroughputReport throughput;
+  std::vector<std::string> assumptions;
+  std::vector<Warning> warnings;
+};
+
+/// One question: this model, trained so, on this cluster.
+struct Experiment {
+  Model model;
+  Cluster cluster;
+  BatchShape batch;  ///< micro_batch is replaced by each strategy's
+};
+
+/// Builds, runs and summarises one strategy. `program` and `timeline`, where not null, receive what ran.
+/// \param first_step, steps  the reported step is the last one simulated.
+class Engine;
+[[nodiscard]] StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& strategy,
+                                               Engine& engine, Program* program = nullptr,
+                                               Timeline* timeline = nullptr, int first_step = 2,
+                                               int steps = 0);
+
+/// Splits the last step of `rank_class` instant by instant (TimeReport).
+[[nodiscard]] TimeReport split_step(const Program& program, const Timeline& timeline,
+                                    int rank_class = 0);
+
+/// Counts the last step's collectives.
+[[nodiscard]] CommunicationReport count_communication(const Program& program,
+                                                      const Cluster& cluster);
+
+struct Comparison {
+  std::string model, cluster;
+  int world_size = 1;
+  std::int64_t parameters = 0;
+  std::int64_t sequence = 0;
+  std::vector<StrategyReport> strategies;
+  std::vector<std::string> sentences;  ///< which to choose and why
+};
+
+[[nodiscard]] Comparison compare(const Experiment& experiment,
+                                 const std::vector<Strategy>& strategies);
+
+}  // namespace zerosim

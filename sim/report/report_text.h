@@ -1,0 +1,27 @@
+/// \file
+/// Renders results: tables of at most 100 columns for people, versioned JSON for programs.
+#pragma once
+
+#include <string>
+
+#include "sim/analysis/report.h"
+#include "sim/base/json.h"
+
+namespace zerosim {
+
+inline constexpr int kJsonVersion = 1;
+
+[[nodiscard]] std::string comparison_text(const Comparison& comparison);
+[[nodiscard]] JsonValue comparison_json(const Comparison& comparison);
+
+[[nodiscard]] std::string strategy_text(const StrategyReport& report, const Experiment& experiment);
+[[nodiscard]] JsonValue strategy_json(const StrategyReport& report);
+
+/// Collectives in order, or with `all_operations` every operation.
+[[nodiscard]] std::string schedule_text(const Program& program, bool all_operations);
+[[nodiscard]] JsonValue schedule_json(const Program& program);
+
+[[nodiscard]] std::string model_text(const Model& model, const BatchShape& batch);
+[[nodiscard]] JsonValue model_json(const Model& model, const BatchShape& batch);
+
+}  // namespace zerosim
