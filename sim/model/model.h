@@ -35,6 +35,9 @@ struct Module {
   /// Whether some *positional* input requires a gradient: only then does a post-backward hook fire
   /// (C2.5). False for the root, the embedding, and modules called by keyword (HF attention).
   bool positional_gradient_input = true;
+  /// Whether its output requires a gradient: only then does a pre-backward hook fire (C2.4). False for
+  /// position tables such as rotary_emb, which backward never visits.
+  bool gradient_output = true;
   int block = -1;  ///< index of the checkpointed unit (transformer block) it is in; -1: outside
 };
 
