@@ -2,8 +2,9 @@
 /// JSON that people write, read by JsonCpp, with the place of every value for messages.
 ///
 /// `//` and `/* */` comments and trailing commas are accepted, duplicate keys are refused. Hjson, which
-/// DeepSpeed accepts, is first turned into this form by `hjson_to_json` without moving any character
-/// to another line or column.
+/// DeepSpeed accepts, is first turned into JSON; places in messages are always those of the text that
+/// was given. Refused everywhere: bytes that are not UTF-8, NUL, numbers beyond double, nesting deeper
+/// than 200. Columns count characters, from 1.
 #pragma once
 
 #include <json/value.h>
@@ -24,6 +25,13 @@ namespace zerosim {
 
 using JsonValue = Json::Value;
 
+/// Something that a text has beyond strict JSON. `code` is one of data/ds_configs/README.md.
+struct JsonFinding {
+  std::string code;  ///< json_comments, json_trailing_comma, json_unquoted_keys, duplicate_keys
+  std::string what;  ///< "a trailing comma"; of a duplicate: the key
+  SourceLocation where;
+};
+
 /// A parsed file. Copies share the text.
 class JsonDocument {
  public:
@@ -31,9 +39,16 @@ class JsonDocument {
   [[nodiscard]] static JsonDocument from_file(const std::string& path);
   /// `name` stands for the file in messages.
   [[nodiscard]] static JsonDocument from_text(std::string text, const std::string& name);
+  /// Hjson syntax, as DeepSpeed reads its configuration.
+  [[nodiscard]] static JsonDocument from_hjson(std::string text, const std::string& name);
+  /// As Python's `json` reads it: nothing beyond JSON (code json_comments, json_trailing_comma or
+  /// json_unquoted_keys otherwise), but the last of duplicate keys wins: see `duplicates`.
+  [[nodiscard]] static JsonDocument from_strict_json(std::string text, const std::string& name);
 
   [[nodiscard]] const JsonValue& root() const;
   [[nodiscard]] const std::string& file() const;
+  /// Keys that `from_strict_json` met again in the same object; empty for the others, which refuse.
+  [[nodiscard]] const std::vector<JsonFinding>& duplicates() const;
   /// Where `value`, which must be part of this document, begins.
   [[nodiscard]] SourceLocation location(const JsonValue& value) const;
   /// Where the key `key` of `object` stands.
@@ -107,8 +122,9 @@ class JsonObject {
   std::set<std::string> asked_;
 };
 
-/// Turns the Hjson that DeepSpeed accepts (`#` comments, unquoted keys, newline separators) into JSON of
-/// the same length: every character keeps its line and column. JSON comes back as it is.
+/// Turns the Hjson that DeepSpeed accepts (`#` comments, unquoted keys, newline separators) into the same
+/// JSON on one line. Quotes and commas are added and comments dropped, so characters move: for truthful
+/// places read with `JsonDocument::from_hjson`.
 [[nodiscard]] std::string hjson_to_json(std::string_view text);
 
 /// Compact or indented text; numbers print shortest, non-finite numbers print null.

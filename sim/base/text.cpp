@@ -1,0 +1,86 @@
+#include "sim/base/text.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+
+#include "sim/base/error.h"
+
+namespace zerosim {
+namespace {
+
+/// Damerau-Levenshtein distance in its "optimal string alignment" form: insertions, deletions,
+/// substitutions and swaps of neighbours cost 1 each, and no part is edited twice.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);  // row i - 2
+  std::vector<std::size_t> above(b.size() + 1);   // row i - 1
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(above.begin(), above.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitution = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, substitution});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before.swap(above);
+    above.swap(row);
+  }
+  return above[b.size()];
+}
+
+std::size_t length_difference(std::string_view a, std::string_view b) {
+  return a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
+  std::size_t allowed = std::max<std::size_t>(2, name.size() / 3);
+  const std::string* nearest = nullptr;
+  for (const std::string& candidate : candidates) {
+    if (length_difference(name, candidate) > allowed) continue;
+    const std::size_t distance = edit_distance(name, candidate);
+    // Replacing every character is no resemblance.
+    if (distance > allowed || distance >= std::max(name.size(), candidate.size())) continue;
+    if (nearest != nullptr && distance == allowed) continue;  // the first of equals stays
+    nearest = &candidate;
+    allowed = distance;
+  }
+  return nearest == nullptr ? std::string() : *nearest;
+}
+
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+  const std::string nearest = nearest_name(name, candidates);
+  return nearest.empty() ? std::string() : format("; did you mean \"{}\"?", nearest);
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (&part != parts.data()) text += separator;
+    text += part;
+  }
+  return text;
+}
+
+std::string read_file(const std::string& path) {
+  const SourceLocation where{path, 0, 0};
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw ConfigError(where, "cannot read: it is a directory, expected a file");
+  }
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw ConfigError(where, format("cannot read: {}", std::strerror(errno)));
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (stream.bad()) throw ConfigError(where, "cannot read: input error");
+  return text;
+}
+
+}  // namespace zerosim

@@ -129,9 +129,10 @@ constexpr BytesPerSecond operator""_Gbps(unsigned long long n) {
 /// \throws std::invalid_argument  as `parse_bytes`.
 [[nodiscard]] Seconds parse_seconds(std::string_view text);
 
-/// "13.04 GiB", "512.0 MiB", "96 B": three significant places and the largest fitting unit.
+/// "13.04 GiB", "512.0 MiB", "96 B": the largest fitting unit; two decimals from GiB on, one for MiB and
+/// KiB.
 [[nodiscard]] std::string to_string(Bytes bytes);
-/// "1.234 s", "12.3 ms", "4.5 us".
+/// "1.234 s", "12.3 ms", "4.5 us": three decimals of a second, one of a smaller unit.
 [[nodiscard]] std::string to_string(Seconds seconds);
 
 }  // namespace zerosim
