@@ -1,0 +1,164 @@
+#include "sim/program/builder.h"
+
+#include <utility>
+
+#include "sim/base/error.h"
+
+namespace zerosim {
+
+RankProgramBuilder::RankProgramBuilder(Rank representative, int multiplicity) {
+  program_.representative = representative;
+  program_.multiplicity = multiplicity;
+  add_stream("compute");
+}
+
+StreamId RankProgramBuilder::add_stream(const std::string& name) {
+  program_.streams.push_back({name, GroupId()});
+  last_.emplace_back();
+  return StreamId(program_.streams.size() - 1);
+}
+
+void RankProgramBuilder::add_communicator(GroupId group, const std::string& name) {
+  if (communicators_.size() <= group.index()) {
+    communicators_.resize(group.index() + 1);
+  }
+  const StreamId stream = add_stream("nccl:" + name);
+  program_.streams[stream.index()].communicator = group;
+  communicators_[group.index()] = stream;
+}
+
+void RankProgramBuilder::set_step(int step, int micro_step) {
+  step_ = step;
+  micro_step_ = micro_step;
+}
+
+Op& RankProgramBuilder::append(OpKind kind, HostCost cost, std::string_view rule) {
+  Op& op = program_.ops.emplace_back();
+  op.kind = kind;
+  op.phase = phase_;
+  op.host_work = cost.work;
+  op.host_count = static_cast<std::uint16_t>(cost.count);
+  op.module = module_;
+  op.step = static_cast<std::int16_t>(step_);
+  op.micro_step = static_cast<std::int16_t>(micro_step_);
+  op.rule = rule;
+  op.first_dependency = static_cast<std::uint32_t>(program_.dependencies.size());
+  return op;
+}
+
+void RankProgramBuilder::depend_on(Op& op, OpId dependency) {
+  program_.dependencies.push_back(dependency);
+  ++op.dependency_count;
+}
+
+OpId RankProgramBuilder::enqueue(Op& op, StreamId stream) {
+  op.stream = stream;
+  const OpId id(program_.ops.size() - 1);
+  last_[stream.index()] = id;
+  return id;
+}
+
+OpId RankProgramBuilder::host(HostCost cost, std::string_view rule) {
+  append(OpKind::Host, cost, rule);
+  return OpId(program_.ops.size() - 1);
+}
+
+OpId RankProgramBuilder::kernel(StreamId stream, const Kernel& kernel, HostWork work,
+                                std::string_view rule) {
+  Op& op = append(OpKind::Kernel, {work, kernel.launches}, rule);
+  op.payload = static_cast<std::int32_t>(program_.kernels.size());
+  program_.kernels.push_back(kernel);
+  return enqueue(op, stream);
+}
+
+OpId RankProgramBuilder::copy(StreamId stream, const Copy& copy, std::string_view rule) {
+  Op& op = append(OpKind::Copy, {HostWork::KernelLaunch}, rule);
+  op.payload = static_cast<std::int32_t>(program_.copies.size());
+  program_.copies.push_back(copy);
+  return enqueue(op, stream);
+}
+
+OpId RankProgramBuilder::collective(StreamId caller, const Collective& collective,
+                                    std::string_view rule) {
+  Op& op = append(OpKind::Collective, {HostWork::CollectiveLaunch}, rule);
+  op.payload = static_cast<std::int32_t>(program_.collectives.size());
+  program_.collectives.push_back(collective);
+  if (last(caller).valid()) {
+    depend_on(op, last(caller));
+  }
+  const OpId id = enqueue(op, communicators_[collective.group.index()]);
+  if (!collective.async) {
+    stream_wait(caller, id, "0.4");
+  }
+  if (synchronize_after_collectives_) {
+    device_synchronize("0.7");
+  }
+  return id;
+}
+
+void RankProgramBuilder::stream_wait(StreamId stream, OpId op, std::string_view rule) {
+  if (!op.valid() || program_.ops[op.index()].stream == stream) {
+    return;
+  }
+  Op& wait = append(OpKind::StreamWait, {HostWork::EventRecord}, rule);
+  depend_on(wait, op);
+  enqueue(wait, stream);
+}
+
+void RankProgramBuilder::stream_wait_stream(StreamId stream, StreamId other,
+                                            std::string_view rule) {
+  stream_wait(stream, last(other), rule);
+}
+
+void RankProgramBuilder::host_wait(OpId op, std::string_view rule) {
+  if (op.valid()) {
+    depend_on(append(OpKind::HostWait, {HostWork::None, 0}, rule), op);
+  }
+}
+
+void RankProgramBuilder::host_wait_stream(StreamId stream, std::string_view rule) {
+  host_wait(last(stream), rule);
+}
+
+void RankProgramBuilder::device_synchronize(std::string_view rule) {
+  Op& wait = append(OpKind::HostWait, {HostWork::None, 0}, rule);
+  for (const OpId op : last_) {
+    if (op.valid()) {
+      depend_on(wait, op);
+    }
+  }
+}
+
+BufferId RankProgramBuilder::allocate(Bytes bytes, MemoryClass memory_class,
+                                      std::string_view owner, StreamId pool,
+                                      std::string_view rule) {
+  Op& op = append(OpKind::Allocate, {HostWork::None, 0}, rule);
+  op.payload = static_cast<std::int32_t>(program_.buffers.size());
+  program_.buffers.push_back({bytes, memory_class, pool, owner});
+  return BufferId(program_.buffers.size() - 1);
+}
+
+void RankProgramBuilder::free(BufferId& buffer, std::string_view rule) {
+  if (!buffer.valid()) {
+    return;
+  }
+  append(OpKind::Free, {HostWork::None, 0}, rule).payload = buffer.value();
+  buffer = BufferId();
+}
+
+Kernel memory_kernel(std::string_view name, Bytes bytes, int launches) {
+  Kernel kernel;
+  kernel.kernel_class = KernelClass::Memory;
+  kernel.name = name;
+  kernel.bytes = bytes;
+  kernel.launches = launches;
+  return kernel;
+}
+
+Kernel optimizer_kernel(std::string_view name, Bytes bytes, int launches) {
+  Kernel kernel = memory_kernel(name, bytes, launches);
+  kernel.kernel_class = KernelClass::Optimizer;
+  return kernel;
+}
+
+}  // namespace zerosim

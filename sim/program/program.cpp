@@ -1,0 +1,106 @@
+#include "sim/program/program.h"
+
+#include <array>
+
+#include "sim/base/error.h"
+
+namespace zerosim {
+
+namespace {
+
+bool on_device(OpKind kind) {
+  return kind == OpKind::Kernel || kind == OpKind::Copy || kind == OpKind::Collective ||
+         kind == OpKind::StreamWait;
+}
+
+std::size_t payloads(const RankProgram& rank, OpKind kind) {
+  switch (kind) {
+    case OpKind::Kernel:
+      return rank.kernels.size();
+    case OpKind::Copy:
+      return rank.copies.size();
+    case OpKind::Collective:
+      return rank.collectives.size();
+    case OpKind::Allocate:
+    case OpKind::Free:
+      return rank.buffers.size();
+    case OpKind::Host:
+    case OpKind::StreamWait:
+    case OpKind::HostWait:
+      return 0;
+  }
+  return 0;
+}
+
+void check_op(const RankProgram& rank, std::size_t index) {
+  const Op& op = rank.ops[index];
+  ZS_CHECK(on_device(op.kind) == op.stream.valid(), "device operations and only they have a stream");
+  ZS_CHECK(!op.stream.valid() || op.stream.index() < rank.streams.size(), "stream exists");
+  const std::size_t limit = payloads(rank, op.kind);
+  ZS_CHECK(limit == 0 || (op.payload >= 0 && static_cast<std::size_t>(op.payload) < limit),
+           "payload exists");
+  for (const OpId dependency : rank.dependencies_of(op)) {
+    ZS_CHECK(dependency.valid() && dependency.index() < index, "dependencies point backwards");
+    ZS_CHECK(on_device(rank.ops[dependency.index()].kind), "only device operations are waited for");
+  }
+}
+
+void check_buffers(const RankProgram& rank) {
+  enum class State : char { Unused, Live, Freed };
+  std::vector<State> states(rank.buffers.size(), State::Unused);
+  for (const Op& op : rank.ops) {
+    if (op.kind == OpKind::Allocate) {
+      State& state = states[static_cast<std::size_t>(op.payload)];
+      ZS_CHECK(state == State::Unused, "a buffer is allocated once");
+      state = State::Live;
+    } else if (op.kind == OpKind::Free) {
+      State& state = states[static_cast<std::size_t>(op.payload)];
+      ZS_CHECK(state == State::Live, "a buffer is freed once, after its allocation");
+      state = State::Freed;
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Phase phase) {
+  constexpr std::array<std::string_view, 4> kNames = {"init", "fwd", "bwd", "step"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+std::string_view to_string(MemoryClass memory_class) {
+  constexpr std::array<std::string_view, kMemoryClasses> kNames = {
+      "parameters", "gradients",         "optimizer_states", "activations",
+      "logits",     "temporary_buffers", "live_parameters"};
+  return kNames[static_cast<std::size_t>(memory_class)];
+}
+
+std::string_view to_string(CollectiveKind kind) {
+  constexpr std::array<std::string_view, 5> kNames = {
+      "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast", "reduce"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+Bytes collective_size(const Collective& collective) {
+  const std::int64_t elements = collective.kind == CollectiveKind::AllGather
+                                    ? collective.output_elements
+                                    : collective.input_elements;
+  return Bytes(elements) * dtype_bytes(collective.dtype);
+}
+
+void check_program(const Program& program) {
+  ZS_CHECK(!program.ranks.empty(), "a program has a rank class");
+  for (const RankProgram& rank : program.ranks) {
+    ZS_CHECK(!rank.streams.empty(), "the first stream is the compute stream");
+    for (std::size_t i = 0; i < rank.ops.size(); ++i) {
+      check_op(rank, i);
+    }
+    check_buffers(rank);
+    for (const Collective& collective : rank.collectives) {
+      ZS_CHECK(collective.group.valid() && collective.group.index() < program.groups.size(),
+               "group exists");
+    }
+  }
+}
+
+}  // namespace zerosim

@@ -1,0 +1,323 @@
+#include "sim/program/training_step.h"
+
+#include <algorithm>
+
+#include "sim/base/error.h"
+
+namespace zerosim {
+
+namespace {
+
+using Kind = TrainingEvent::Kind;
+using Step = ExecutionStep::Kind;
+
+bool is_block_root_of(const Model& model, ModuleId id) {
+  const Module& module = model.modules[id.index()];
+  return module.block >= 0 &&
+         (!module.parent.valid() || model.modules[module.parent.index()].block != module.block);
+}
+
+void append_forward(const ExecutionStep& step, bool recompute, std::vector<TrainingEvent>& events) {
+  const Kind kind = step.kind == Step::Enter     ? Kind::PreForward
+                    : step.kind == Step::Compute ? Kind::Forward
+                                                 : Kind::PostForward;
+  events.push_back({kind, step.module, step.operation, recompute});
+}
+
+void append_backward(const Model& model, const ExecutionStep& step,
+                     std::vector<TrainingEvent>& events) {
+  const Module& module = model.modules[step.module.index()];
+  if (step.kind == Step::Compute) {
+    events.push_back({Kind::Backward, step.module, step.operation, false});
+  } else if (step.kind == Step::Exit && module.gradient_output) {
+    events.push_back({Kind::PreBackward, step.module, -1, false});
+  } else if (step.kind == Step::Enter && module.gradient_output &&
+             module.positional_gradient_input) {
+    events.push_back({Kind::PostBackward, step.module, -1, false});
+  }
+}
+
+// Forward again from the block's Enter to its Exit, which is `exit`.
+void append_recompute(const Model& model, std::size_t exit, std::vector<TrainingEvent>& events) {
+  std::size_t enter = exit;
+  while (model.forward[enter].kind != Step::Enter ||
+         model.forward[enter].module != model.forward[exit].module) {
+    --enter;
+  }
+  for (std::size_t i = enter; i <= exit; ++i) {
+    append_forward(model.forward[i], true, events);
+  }
+}
+
+}  // namespace
+
+std::vector<TrainingEvent> training_events(const Model& model,
+                                           ActivationCheckpointing checkpointing) {
+  std::vector<TrainingEvent> events;
+  events.reserve(model.forward.size() * 3);
+  for (const ExecutionStep& step : model.forward) {
+    append_forward(step, false, events);
+  }
+  for (std::size_t i = model.forward.size(); i-- > 0;) {
+    const ExecutionStep& step = model.forward[i];
+    if (checkpointing == ActivationCheckpointing::Full && step.kind == Step::Exit &&
+        is_block_root_of(model, step.module)) {
+      append_recompute(model, i, events);
+    }
+    append_backward(model, step, events);
+  }
+  return events;
+}
+
+std::vector<ModuleId> fetch_order(const std::vector<TrainingEvent>& events) {
+  std::vector<ModuleId> order;
+  for (const TrainingEvent& event : events) {
+    if (event.kind == Kind::PreForward || event.kind == Kind::PreBackward) {
+      order.push_back(event.module);
+    }
+  }
+  return order;
+}
+
+TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const BatchShape& batch,
+                           RankProgramBuilder& builder, FrameworkHooks& hooks)
+    : model_(model),
+      strategy_(strategy),
+      builder_(builder),
+      hooks_(hooks),
+      events_(training_events(model, strategy.checkpointing)),
+      saved_(model.operators.size()),
+      checkpoint_bytes_(checkpoint_bytes(model, batch)),
+      autocast_(strategy.framework != Framework::DeepSpeed &&
+                strategy.precision != Precision::Fp32) {
+  BatchShape attention_batch = batch;
+  // Selective checkpointing recomputes the attention core: it keeps what flash attention keeps.
+  attention_batch.flash_attention |= strategy.checkpointing == ActivationCheckpointing::Selective;
+  int blocks = 0;
+  for (const Operator& op : model.operators) {
+    OperatorCost cost = operator_cost(model, op, batch);
+    if (op.kind == OperatorKind::Attention && !batch.flash_attention &&
+        attention_batch.flash_attention) {
+      cost.saved = operator_cost(model, op, attention_batch).saved;
+      cost.backward_input.insert(cost.backward_input.begin(), cost.forward.begin(),
+                                 cost.forward.end());
+    }
+    costs_.push_back(std::move(cost));
+    blocks = std::max(blocks, model.modules[op.module.index()].block + 1);
+  }
+  checkpoints_.resize(static_cast<std::size_t>(blocks));
+}
+
+void TrainingWalk::run(int first_step, int steps) {
+  builder_.set_phase(Phase::Init);
+  builder_.set_step(first_step, 0);
+  hooks_.initialize();
+  const int micro_batches = static_cast<int>(strategy_.grad_accum);
+  for (int step = first_step; step < first_step + steps; ++step) {
+    for (int i = 0; i < micro_batches; ++i) {
+      micro_batch({step, i, i + 1 == micro_batches});
+    }
+  }
+}
+
+// DeepSpeed's throughput timer synchronises at both ends of a micro batch from step 2 on (0.7).
+void TrainingWalk::synchronize_timer(int step) {
+  if (strategy_.framework == Framework::DeepSpeed && strategy_.throughput_timer && step >= 2) {
+    builder_.device_synchronize("0.7");
+  }
+}
+
+void TrainingWalk::micro_batch(const MicroBatch& micro) {
+  builder_.set_step(micro.step, micro.index);
+  builder_.set_phase(Phase::Forward);
+  builder_.set_module(ModuleId(0));
+  synchronize_timer(micro.step);
+  hooks_.begin_forward(micro);
+  for (const TrainingEvent& event : events_) {
+    builder_.set_module(event.module);
+    handle(event);
+  }
+  builder_.set_module(ModuleId());
+  builder_.free(gradient_);
+  hooks_.end_backward();
+  builder_.set_phase(Phase::Step);
+  if (micro.boundary) {
+    builder_.host({HostWork::StepOverhead}, "0.1");
+    hooks_.optimizer_step();
+  }
+  if (strategy_.framework == Framework::DeepSpeed && strategy_.wall_clock_breakdown) {
+    builder_.host_wait_stream(kComputeStream, "0.7");
+  }
+  synchronize_timer(micro.step);
+}
+
+bool TrainingWalk::checkpointed(ModuleId module) const {
+  return strategy_.checkpointing == ActivationCheckpointing::Full &&
+         model_.modules[module.index()].block >= 0;
+}
+
+bool TrainingWalk::is_block_root(ModuleId module) const {
+  return is_block_root_of(model_, module);
+}
+
+void TrainingWalk::handle(const TrainingEvent& event) {
+  const bool block_root = checkpointed(event.module) && is_block_root(event.module);
+  const int block = model_.modules[event.module.index()].block;
+  switch (event.kind) {
+    case Kind::PreForward:
+      if (block_root && !event.recompute) {
+        checkpoints_[static_cast<std::size_t>(block)] = builder_.allocate(
+            checkpoint_bytes_, MemoryClass::Activations, "checkpoint", kComputeStream, "E5");
+      }
+      builder_.host({HostWork::ModuleCall}, "0.1");
+      hooks_.pre_forward(event.module);
+      break;
+    case Kind::Forward:
+      forward(event);
+      break;
+    case Kind::PostForward:
+      hooks_.post_forward(event.module);
+      break;
+    case Kind::PreBackward:
+      builder_.set_phase(Phase::Backward);
+      hooks_.pre_backward(event.module);
+      break;
+    case Kind::Backward:
+      builder_.set_phase(Phase::Backward);
+      backward(event);
+      break;
+    case Kind::PostBackward:
+      hooks_.post_backward(event.module);
+      if (block_root) {
+        builder_.free(checkpoints_[static_cast<std::size_t>(block)], "E5");
+      }
+      break;
+  }
+}
+
+void TrainingWalk::save_for_backward(std::size_t operation) {
+  const OperatorCost& cost = costs_[operation];
+  if (cost.logits.count() > 0) {
+    saved_[operation].logits =
+        builder_.allocate(cost.logits, MemoryClass::Logits, "logits", kComputeStream, "E5");
+  }
+  const Bytes rest = cost.saved - cost.logits;
+  if (rest.count() > 0) {
+    saved_[operation].activations = builder_.allocate(rest, MemoryClass::Activations,
+                                                      "saved_activation", kComputeStream, "E5");
+  }
+}
+
+void TrainingWalk::free_saved(std::size_t operation) {
+  builder_.free(saved_[operation].logits);
+  builder_.free(saved_[operation].activations);
+  builder_.free(saved_[operation].cast_weight);
+}
+
+// Autocast makes a low-precision copy of each matrix, which backward needs again (E2, DDP row).
+void TrainingWalk::cast_weight(std::size_t operation, bool keep) {
+  const Operator& op = model_.operators[operation];
+  if (!autocast_ || op.kind != OperatorKind::Linear) {
+    return;
+  }
+  const Bytes elements(op.inputs * op.outputs);
+  BufferId copy = builder_.allocate(elements * 2, MemoryClass::TemporaryBuffers, "autocast_weight",
+                                    kComputeStream, "E2");
+  builder_.kernel(kComputeStream, memory_kernel("autocast_weight", elements * 6),
+                  HostWork::KernelLaunch, "E2");
+  if (keep) {
+    saved_[operation].cast_weight = copy;
+  } else {
+    builder_.free(copy);
+  }
+}
+
+void TrainingWalk::forward(const TrainingEvent& event) {
+  const auto operation = static_cast<std::size_t>(event.operation);
+  const OperatorCost& cost = costs_[operation];
+  const bool keep = !checkpointed(event.module) || event.recompute;
+  BufferId working_set;
+  if (keep) {
+    save_for_backward(operation);
+  } else {
+    working_set = builder_.allocate(cost.input + cost.output, MemoryClass::Activations,
+                                    "working_set", kComputeStream, "E5");
+  }
+  cast_weight(operation, keep);
+  for (const Kernel& kernel : cost.forward) {
+    builder_.kernel(kComputeStream, kernel, HostWork::KernelLaunch, "F5");
+  }
+  builder_.free(working_set);
+}
+
+void TrainingWalk::backward(const TrainingEvent& event) {
+  const auto operation = static_cast<std::size_t>(event.operation);
+  const OperatorCost& cost = costs_[operation];
+  BufferId workspace;
+  if (cost.backward_workspace.count() > 0) {
+    workspace = builder_.allocate(cost.backward_workspace, MemoryClass::Logits, "logits_gradient",
+                                  kComputeStream, "E5");
+  }
+  BufferId input_gradient;
+  if (cost.input.count() > 0) {
+    input_gradient = builder_.allocate(cost.input, MemoryClass::Activations,
+                                       "activation_gradient", kComputeStream, "E1");
+  }
+  for (const Kernel& kernel : cost.backward_input) {
+    builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
+  }
+  for (const Kernel& kernel : cost.backward_weights) {
+    builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
+  }
+  produce_gradients(model_.operators[operation]);
+  builder_.free(workspace);
+  free_saved(operation);
+  builder_.free(gradient_);
+  gradient_ = input_gradient;
+}
+
+void TrainingWalk::produce_gradients(const Operator& op) {
+  const int bytes = dtype_bytes(autocast_ ? Dtype::F32 : model_dtype(strategy_.precision));
+  for (const ParameterId id : op.gradients) {
+    const Parameter& parameter = model_.parameters[id.index()];
+    if (!parameter.trainable) {
+      continue;
+    }
+    const BufferId gradient =
+        builder_.allocate(Bytes(parameter.elements) * bytes, MemoryClass::Gradients, "gradient",
+                          kComputeStream, "C6.1");
+    if (autocast_ && op.kind == OperatorKind::Linear) {
+      BufferId low = builder_.allocate(Bytes(parameter.elements) * 2,
+                                       MemoryClass::TemporaryBuffers, "autocast_gradient");
+      builder_.kernel(kComputeStream, memory_kernel("autocast_gradient", Bytes(parameter.elements) * 6),
+                      HostWork::BackwardLaunch, "D1.8");
+      builder_.free(low);
+    }
+    hooks_.gradient_ready(id, gradient);
+  }
+}
+
+AdamUpdate adam_update(OptimizerKind kind, std::int64_t elements, int tensors) {
+  // Read and write fp32 weight, m and v (24) and read the fp32 gradient (4).
+  constexpr int kFusedBytes = 28;
+  constexpr int kForeachBytes = 70;
+  constexpr int kPlainBytes = 90;
+  // Multi-tensor kernels take some 30 tensors a launch; for-each makes a dozen passes.
+  constexpr int kTensorsPerLaunch = 30;
+  constexpr int kForeachPasses = 12;
+  const int groups = (tensors + kTensorsPerLaunch - 1) / kTensorsPerLaunch;
+  switch (kind) {
+    case OptimizerKind::AdamFused:
+      return {optimizer_kernel("adam_fused", Bytes(elements) * kFusedBytes, groups), Bytes()};
+    case OptimizerKind::AdamTorchForeach:
+      return {optimizer_kernel("adam_foreach", Bytes(elements) * kForeachBytes,
+                               groups * kForeachPasses),
+              Bytes(elements) * 4};
+    case OptimizerKind::AdamTorch:
+      return {optimizer_kernel("adam", Bytes(elements) * kPlainBytes, tensors * kForeachPasses),
+              Bytes(elements) * 8};
+  }
+  return {};
+}
+
+}  // namespace zerosim

@@ -1,0 +1,112 @@
+/// \file
+/// Walks training steps of a model and calls a framework's hooks where PyTorch would.
+///
+/// The walk itself issues what every framework shares: the model's kernels, saved activations, recomputation,
+/// gradients as autograd allocates them. What a framework adds (gathers, buckets, reductions, the optimizer
+/// step) is in its FrameworkHooks: ddp.cpp, zero0.cpp, zero12.cpp, zero3.cpp.
+///
+/// Not modelled: frozen parameters, tensors that only live inside one operator's forward (except under
+/// checkpointing, where nothing else is kept).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/ids.h"
+#include "sim/model/model.h"
+#include "sim/model/operators.h"
+#include "sim/program/builder.h"
+#include "sim/strategy/strategy.h"
+
+namespace zerosim {
+
+/// One thing that happens in a micro batch, in host order.
+struct TrainingEvent {
+  enum class Kind { PreForward, Forward, PostForward, PreBackward, Backward, PostBackward };
+  Kind kind = Kind::PreForward;
+  ModuleId module;
+  std::int32_t operation = -1;  ///< of Forward and Backward
+  bool recompute = false;       ///< inside backward: reentrant checkpointing (C12.1)
+};
+
+/// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block when
+/// backward reaches it, in the order of PyTorch's reentrant variant (C12.1).
+[[nodiscard]] std::vector<TrainingEvent> training_events(const Model& model,
+                                                         ActivationCheckpointing checkpointing);
+
+/// The modules whose hooks fetch under ZeRO-3, in order: pre-forward and pre-backward events (C4.1).
+[[nodiscard]] std::vector<ModuleId> fetch_order(const std::vector<TrainingEvent>& events);
+
+/// Place in the training loop.
+struct MicroBatch {
+  int step = 0;
+  int index = 0;
+  bool boundary = true;  ///< last micro batch of its step
+};
+
+/// What a framework does at each point of a step. Called with the builder's context set.
+class FrameworkHooks {
+ public:
+  virtual ~FrameworkHooks() = default;
+
+  /// Allocates what lives between steps; phase init.
+  virtual void initialize() = 0;
+  virtual void begin_forward(const MicroBatch&) {}
+  virtual void pre_forward(ModuleId) {}
+  virtual void post_forward(ModuleId) {}
+  virtual void pre_backward(ModuleId) {}
+  virtual void post_backward(ModuleId) {}
+  /// The gradient of `parameter` has been produced into `gradient`, which the framework now owns.
+  virtual void gradient_ready(ParameterId parameter, BufferId gradient) = 0;
+  virtual void end_backward() {}
+  /// At the boundary, after backward.
+  virtual void optimizer_step() = 0;
+};
+
+class TrainingWalk {
+ public:
+  TrainingWalk(const Model& model, const Strategy& strategy, const BatchShape& batch,
+               RankProgramBuilder& builder, FrameworkHooks& hooks);
+
+  void run(int first_step, int steps);
+
+ private:
+  void micro_batch(const MicroBatch& micro);
+  void handle(const TrainingEvent& event);
+  void forward(const TrainingEvent& event);
+  void backward(const TrainingEvent& event);
+  void save_for_backward(std::size_t operation);
+  void free_saved(std::size_t operation);
+  void cast_weight(std::size_t operation, bool keep);
+  void produce_gradients(const Operator& op);
+  void synchronize_timer(int step);
+  [[nodiscard]] bool checkpointed(ModuleId module) const;
+  [[nodiscard]] bool is_block_root(ModuleId module) const;
+
+  struct Saved {
+    BufferId activations, logits, cast_weight;
+  };
+
+  const Model& model_;
+  const Strategy& strategy_;
+  RankProgramBuilder& builder_;
+  FrameworkHooks& hooks_;
+  std::vector<TrainingEvent> events_;
+  std::vector<OperatorCost> costs_;  ///< by operator
+  std::vector<Saved> saved_;         ///< by operator
+  std::vector<BufferId> checkpoints_;  ///< by block
+  Bytes checkpoint_bytes_;
+  BufferId gradient_;  ///< gradient of the last operator's input
+  bool autocast_;      ///< fp32 weights, low-precision compute (DDP and single)
+};
+
+/// Device work and temporaries of one Adam update of `elements` elements in `tensors` tensors
+/// (spec/kernels.md section 1, zero_schedule.md E4, data/cases/README.md "optimizer").
+struct AdamUpdate {
+  Kernel kernel;
+  Bytes temporary;
+};
+[[nodiscard]] AdamUpdate adam_update(OptimizerKind kind, std::int64_t elements, int tensors);
+
+}  // namespace zerosim

@@ -1,0 +1,203 @@
+// DeepSpeed without ZeRO, stage 0: spec B1. No communication until the boundary micro batch's backward
+// has ended; then all gradients in order of registration, in buckets of a fixed size, blocking.
+
+#include "sim/program/frameworks.h"
+
+namespace zerosim {
+
+namespace {
+
+// Hard-coded in DeepSpeed: `reduce_bucket_size` does not reach it (B1.3).
+constexpr std::int64_t kBucketElements = 500'000'000;
+
+class Zero0 : public FrameworkHooks {
+ public:
+  explicit Zero0(const FrameworkContext& context)
+      : model_(context.model),
+        strategy_(context.strategy),
+        builder_(context.builder),
+        group_(context.data_parallel),
+        world_size_(context.world_size),
+        gradients_(model_.parameters.size()),
+        elements_(trainable_parameter_count(model_)),
+        bytes_(dtype_bytes(model_dtype(strategy_.precision))),
+        wrapped_(strategy_.precision != Precision::Fp32) {}
+
+  void initialize() override {
+    builder_.allocate(Bytes(parameter_count(model_)) * bytes_, MemoryClass::Parameters,
+                      "parameters", kComputeStream, "B1.1");
+    if (wrapped_) {
+      builder_.allocate(Bytes(elements_) * 4, MemoryClass::OptimizerStates, "master_weights",
+                        kComputeStream, "B1.5");
+    }
+    // Materialised at init by a dummy step (B1.6); a bare fp32 optimizer makes them in its first step,
+    // before which no steady step is reported.
+    builder_.allocate(Bytes(elements_) * 8, MemoryClass::OptimizerStates, "adam_moments",
+                      kComputeStream, "B1.6");
+  }
+
+  void begin_forward(const MicroBatch& micro) override { micro_ = micro; }
+
+  void gradient_ready(ParameterId id, BufferId gradient) override {
+    BufferId& kept = gradients_[id.index()];
+    if (!kept.valid()) {
+      kept = gradient;
+      return;
+    }
+    builder_.kernel(kComputeStream, memory_kernel("accumulate", of(id) * 3),
+                    HostWork::BackwardLaunch, "B1.2");
+    builder_.free(gradient);
+  }
+
+  void end_backward() override {
+    if (!micro_.boundary || world_size_ == 1) {
+      return;
+    }
+    std::int64_t sum = 0;
+    int tensors = 0;
+    for (const Parameter& parameter : model_.parameters) {
+      if (!parameter.trainable) {
+        continue;
+      }
+      sum += parameter.elements;
+      ++tensors;
+      if (sum > kBucketElements) {
+        reduce(sum, tensors);
+        sum = 0;
+        tensors = 0;
+      }
+    }
+    if (sum > 0) {
+      reduce(sum, tensors);
+    }
+  }
+
+  void optimizer_step() override {
+    if (wrapped_) {
+      step_with_master_weights();
+    } else {
+      step_bare();
+    }
+    for (BufferId& gradient : gradients_) {
+      builder_.free(gradient);
+    }
+  }
+
+ private:
+  [[nodiscard]] Bytes of(ParameterId id) const {
+    return Bytes(model_.parameters[id.index()].elements) * bytes_;
+  }
+
+  void all_reduce(std::int64_t elements, Dtype dtype, std::string_view rule) {
+    Collective collective;
+    collective.kind = CollectiveKind::AllReduce;
+    collective.input_elements = collective.output_elements = elements;
+    collective.dtype = dtype;
+    collective.group = group_;
+    builder_.collective(kComputeStream, collective, rule);
+  }
+
+  // B1.4: concatenate, cast, all-reduce, multiply, cast back, copy each slice back.
+  void reduce(std::int64_t elements, int tensors) {
+    const Bytes flat_bytes = Bytes(elements) * bytes_;
+    const Bytes wire_bytes = Bytes(elements) * dtype_bytes(strategy_.communication_dtype);
+    const bool cast = dtype_bytes(strategy_.communication_dtype) != bytes_;
+    BufferId flat = builder_.allocate(flat_bytes, MemoryClass::TemporaryBuffers, "flat_gradients",
+                                      kComputeStream, "B1.4");
+    builder_.kernel(kComputeStream, memory_kernel("flatten", flat_bytes * 2),
+                    HostWork::BackwardLaunch, "B1.4");
+    BufferId wire;
+    if (cast) {
+      wire = builder_.allocate(wire_bytes, MemoryClass::TemporaryBuffers, "cast_gradients",
+                               kComputeStream, "B1.4");
+      builder_.kernel(kComputeStream, memory_kernel("cast", flat_bytes + wire_bytes),
+                      HostWork::BackwardLaunch, "B1.4");
+    }
+    all_reduce(elements, strategy_.communication_dtype, "B1.4");
+    builder_.kernel(kComputeStream, memory_kernel("average", wire_bytes * 2),
+                    HostWork::BackwardLaunch, "B1.4");
+    if (cast) {
+      builder_.kernel(kComputeStream, memory_kernel("cast", flat_bytes + wire_bytes),
+                      HostWork::BackwardLaunch, "B1.4");
+      builder_.free(wire);
+    }
+    builder_.kernel(kComputeStream, memory_kernel("copy_back", flat_bytes * 2, tensors),
+                    HostWork::BackwardLaunch, "B1.4");
+    builder_.free(flat);
+  }
+
+  // B1.5
+  void step_with_master_weights() {
+    for (const Parameter& parameter : model_.parameters) {
+      if (parameter.trainable) {
+        const Bytes read = Bytes(parameter.elements) * (bytes_ + 4 + 4);
+        builder_.host_wait(builder_.kernel(kComputeStream,
+                                           optimizer_kernel("overflow_check", read, 3),
+                                           HostWork::KernelLaunch, "B1.5"),
+                           "B1.5");
+      }
+    }
+    const Bytes fp32 = Bytes(elements_) * 4;
+    BufferId cast = builder_.allocate(fp32, MemoryClass::TemporaryBuffers, "fp32_gradients",
+                                      kComputeStream, "B1.5");
+    builder_.kernel(kComputeStream,
+                    optimizer_kernel("cast", Bytes(elements_) * (bytes_ + 4), tensors()),
+                    HostWork::KernelLaunch, "B1.5");
+    BufferId flat = builder_.allocate(fp32, MemoryClass::TemporaryBuffers, "flat_fp32_gradients",
+                                      kComputeStream, "B1.5");
+    builder_.kernel(kComputeStream, optimizer_kernel("flatten", fp32 * 2), HostWork::KernelLaunch,
+                    "B1.5");
+    builder_.free(cast);
+    for (BufferId& gradient : gradients_) {
+      builder_.free(gradient);
+    }
+    builder_.host_wait(builder_.kernel(kComputeStream, optimizer_kernel("gradient_norm", fp32),
+                                       HostWork::KernelLaunch, "B1.5"),
+                       "B1.5");
+    builder_.kernel(kComputeStream, optimizer_kernel("scale", fp32 * 2), HostWork::KernelLaunch,
+                    "B1.5");
+    builder_.kernel(kComputeStream, adam_update(strategy_.optimizer, elements_, 1).kernel,
+                    HostWork::OptimizerLaunch, "B1.5");
+    builder_.kernel(kComputeStream,
+                    optimizer_kernel("copy_to_weights", Bytes(elements_) * (4 + bytes_), tensors()),
+                    HostWork::KernelLaunch, "B1.5");
+    builder_.free(flat);
+  }
+
+  // fp32: the client's optimizer; its clipping sums the norm over ranks (deepspeed_recorded.md, stage 0).
+  void step_bare() {
+    const Bytes fp32 = Bytes(elements_) * 4;
+    if (strategy_.gradient_clipping > 0) {
+      builder_.kernel(kComputeStream, optimizer_kernel("gradient_norm", fp32, tensors()),
+                      HostWork::KernelLaunch, "B1.5");
+      if (world_size_ > 1) {
+        all_reduce(1, Dtype::F32, "B1.5");
+      }
+      builder_.kernel(kComputeStream, optimizer_kernel("clip", fp32 * 2, tensors()),
+                      HostWork::KernelLaunch, "B1.5");
+    }
+    builder_.kernel(kComputeStream, adam_update(strategy_.optimizer, elements_, tensors()).kernel,
+                    HostWork::OptimizerLaunch, "A4.4");
+  }
+
+  [[nodiscard]] int tensors() const { return static_cast<int>(model_.parameters.size()); }
+
+  const Model& model_;
+  const Strategy& strategy_;
+  RankProgramBuilder& builder_;
+  GroupId group_;
+  int world_size_;
+  MicroBatch micro_;
+  std::vector<BufferId> gradients_;  ///< by parameter
+  std::int64_t elements_;
+  int bytes_;
+  bool wrapped_;  ///< by the FP16 optimizer (A4.2)
+};
+
+}  // namespace
+
+std::unique_ptr<FrameworkHooks> make_zero0(const FrameworkContext& context) {
+  return std::make_unique<Zero0>(context);
+}
+
+}  // namespace zerosim

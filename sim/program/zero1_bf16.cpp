@@ -1,0 +1,148 @@
+// DeepSpeed's BF16 optimizer: stage 1, bf16, fp32 gradient accumulation (spec B4, rule 19 of
+// deepspeed_recorded.md). A full fp32 gradient buffer on each rank, one all-reduce of all of it.
+
+#include "sim/program/frameworks.h"
+
+namespace zerosim {
+
+namespace {
+
+class Bf16Optimizer : public FrameworkHooks {
+ public:
+  explicit Bf16Optimizer(const FrameworkContext& context)
+      : model_(context.model),
+        strategy_(context.strategy),
+        builder_(context.builder),
+        group_(context.data_parallel),
+        world_size_(context.world_size),
+        elements_(trainable_parameter_count(model_)),
+        gradients_(model_.parameters.size()),
+        states_allocated_(context.first_step > 0) {
+    const std::int64_t alignment = 2 * static_cast<std::int64_t>(world_size_);  // B2.1
+    padded_ = (elements_ + alignment - 1) / alignment * alignment;
+    partition_ = padded_ / world_size_;
+    for (const Parameter& parameter : model_.parameters) {
+      tensors_ += parameter.trainable ? 1 : 0;
+    }
+  }
+
+  void initialize() override {
+    allocate(Bytes(padded_) * 2, MemoryClass::Parameters, "flat_parameters");
+    allocate(Bytes(padded_) * 4, MemoryClass::Gradients, "fp32_gradients");
+    allocate(Bytes(partition_) * 4, MemoryClass::OptimizerStates, "master_weights");
+    if (states_allocated_) {
+      allocate_moments();
+    }
+  }
+
+  void begin_forward(const MicroBatch& micro) override { micro_ = micro; }
+
+  // Low-precision gradients stay allocated; they are zeroed in place before each backward (B4.2), so only
+  // the very first backward keeps the block that autograd brings.
+  void gradient_ready(ParameterId id, BufferId gradient) override {
+    BufferId& kept = gradients_[id.index()];
+    if (!kept.valid()) {
+      kept = gradient;
+    } else {
+      builder_.kernel(kComputeStream,
+                      memory_kernel("accumulate", Bytes(model_.parameters[id.index()].elements) * 6),
+                      HostWork::BackwardLaunch, "B4.2");
+      builder_.free(gradient);
+    }
+  }
+
+  void end_backward() override {
+    builder_.kernel(kComputeStream, memory_kernel("add_to_fp32", Bytes(elements_) * (2 + 4 + 4 + 8), 2 * tensors_),
+                    HostWork::KernelLaunch, "B4.2");
+    builder_.kernel(kComputeStream, memory_kernel("zero_gradients", Bytes(elements_) * 2, tensors_),
+                    HostWork::KernelLaunch, "B4.2");
+    if (micro_.boundary && world_size_ > 1) {
+      reduce();
+    }
+  }
+
+  void optimizer_step() override {  // B4.4
+    const OpId norm = builder_.kernel(
+        kComputeStream, optimizer_kernel("gradient_norm", Bytes(elements_) * 4, tensors_),
+        HostWork::KernelLaunch, "B4.4");
+    builder_.host_wait(norm, "B4.4");
+    builder_.kernel(kComputeStream, optimizer_kernel("clip", Bytes(elements_) * 8, tensors_),
+                    HostWork::KernelLaunch, "B4.4");
+    if (!states_allocated_) {
+      allocate_moments();
+    }
+    builder_.kernel(kComputeStream, adam_update(strategy_.optimizer, partition_, 1).kernel,
+                    HostWork::OptimizerLaunch, "B4.4");
+    builder_.kernel(kComputeStream, optimizer_kernel("copy_to_weights", Bytes(partition_) * 6),
+                    HostWork::KernelLaunch, "B4.4");
+    if (world_size_ > 1) {
+      collective(CollectiveKind::AllGather, partition_, padded_, Dtype::Bf16, "B5.2");
+    }
+    builder_.kernel(kComputeStream, optimizer_kernel("zero_fp32_gradients", Bytes(padded_) * 4),
+                    HostWork::KernelLaunch, "B4.4");
+  }
+
+ private:
+  BufferId allocate(Bytes bytes, MemoryClass memory_class, std::string_view owner) {
+    return builder_.allocate(bytes, memory_class, owner, kComputeStream, "B4.1");
+  }
+  void allocate_moments() {
+    allocate(Bytes(partition_) * 8, MemoryClass::OptimizerStates, "adam_moments");
+    states_allocated_ = true;
+  }
+
+  void collective(CollectiveKind kind, std::int64_t input, std::int64_t output, Dtype dtype,
+                  std::string_view rule) {
+    Collective collective;
+    collective.kind = kind;
+    collective.input_elements = input;
+    collective.output_elements = output;
+    collective.dtype = dtype;
+    collective.group = group_;
+    builder_.collective(kComputeStream, collective, rule);
+  }
+
+  // B4.3: cast all, all-reduce, average, copy back, and one redundant copy.
+  void reduce() {
+    const int wire_bytes = dtype_bytes(strategy_.communication_dtype);
+    BufferId wire;
+    if (wire_bytes != 4) {
+      wire = builder_.allocate(Bytes(padded_) * wire_bytes, MemoryClass::TemporaryBuffers,
+                               "cast_gradients", kComputeStream, "B4.3");
+      builder_.kernel(kComputeStream, memory_kernel("cast", Bytes(padded_) * (4 + wire_bytes)),
+                      HostWork::KernelLaunch, "B4.3");
+    }
+    collective(CollectiveKind::AllReduce, padded_, padded_, strategy_.communication_dtype, "B4.3");
+    builder_.kernel(kComputeStream, memory_kernel("average", Bytes(padded_) * wire_bytes * 2),
+                    HostWork::KernelLaunch, "B4.3");
+    builder_.kernel(kComputeStream, memory_kernel("copy_back", Bytes(padded_) * (wire_bytes + 4 + 8), 2),
+                    HostWork::KernelLaunch, "B4.3");
+    builder_.free(wire);
+  }
+
+  const Model& model_;
+  const Strategy& strategy_;
+  RankProgramBuilder& builder_;
+  GroupId group_;
+  int world_size_;
+  MicroBatch micro_;
+  std::int64_t elements_;
+  std::int64_t padded_ = 0;
+  std::int64_t partition_ = 0;
+  int tensors_ = 0;
+  std::vector<BufferId> gradients_;  ///< bf16, by parameter
+  bool states_allocated_;
+};
+
+}  // namespace
+
+bool uses_bf16_optimizer(const Strategy& strategy) {
+  return strategy.zero.stage == 1 && strategy.precision == Precision::Bf16 &&
+         strategy.grad_accum_dtype == Dtype::F32;
+}
+
+std::unique_ptr<FrameworkHooks> make_bf16_optimizer(const FrameworkContext& context) {
+  return std::make_unique<Bf16Optimizer>(context);
+}
+
+}  // namespace zerosim
