@@ -1,0 +1,163 @@
+#include <string>
+#include <vector>
+
+#include "sim/report/memory_text.h"
+#include "sim/report/report_text.h"
+
+namespace zerosim {
+
+namespace {
+
+JsonValue integer(std::int64_t value) {
+  return JsonValue(static_cast<Json::Int64>(value));
+}
+JsonValue bytes(Bytes value) {
+  return integer(value.count());
+}
+JsonValue seconds(Seconds value) {
+  return {value.count()};
+}
+
+JsonValue strings(const std::vector<std::string>& values) {
+  JsonValue array(Json::arrayValue);
+  for (const std::string& value : values) array.append(value);
+  return array;
+}
+
+JsonValue memory_json(const MemoryReport& memory) {
+  JsonValue json(Json::objectValue);
+  json["model_states"] = bytes(memory.model_states);
+  json["parameters"] = bytes(memory.parameters);
+  json["gradients"] = bytes(memory.gradients);
+  json["optimizer_states"] = bytes(memory.optimizer_states);
+  json["activations"] = bytes(memory.activations);
+  json["temporary_buffers"] = bytes(memory.temporary_buffers);
+  json["live_parameters"] = bytes(memory.live_parameters);
+  json["logits"] = bytes(memory.logits);
+  json["fragmentation"] = bytes(memory.fragmentation);
+  json["context"] = bytes(memory.context);
+  json["peak_allocated"] = bytes(memory.peak_allocated);
+  json["peak_reserved"] = bytes(memory.peak_reserved);
+  json["peak_phase"] = memory.peak_phase;
+  json["peak_op"] = memory.peak_op;
+  json["capacity"] = bytes(memory.capacity);
+  json["host"] = bytes(memory.host);
+  json["rank"] = memory.rank;
+  return json;
+}
+
+JsonValue time_json(const TimeReport& time) {
+  JsonValue json(Json::objectValue);
+  json["step"] = seconds(time.step);
+  json["compute"] = seconds(time.compute);
+  json["exposed_communication"] = seconds(time.exposed_communication);
+  json["host"] = seconds(time.host);
+  json["optimizer"] = seconds(time.optimizer);
+  json["forward"] = seconds(time.forward);
+  json["backward"] = seconds(time.backward);
+  json["communication"] = seconds(time.communication);
+  return json;
+}
+
+JsonValue communication_json(const CommunicationReport& communication) {
+  JsonValue json(Json::objectValue);
+  json["collectives"] = communication.collectives;
+  json["bytes_sent_per_rank"] = bytes(communication.bytes_sent_per_rank);
+  json["inter_node_bytes"] = bytes(communication.inter_node_bytes);
+  json["psi"] = communication.psi;
+  JsonValue& by_operation = json["by_operation"] = JsonValue(Json::objectValue);
+  for (const auto& [operation, totals] : communication.by_operation) {
+    JsonValue& entry = by_operation[operation] = JsonValue(Json::objectValue);
+    entry["calls"] = totals.calls;
+    entry["bytes_sent"] = bytes(totals.bytes_sent);
+  }
+  return json;
+}
+
+JsonValue throughput_json(const ThroughputReport& throughput) {
+  JsonValue json(Json::objectValue);
+  json["tokens_per_s"] = throughput.tokens_per_s;
+  json["tokens_per_s_per_gpu"] = throughput.tokens_per_s_per_gpu;
+  json["samples_per_s"] = throughput.samples_per_s;
+  json["tflops_per_gpu"] = throughput.tflops_per_gpu;
+  json["mfu"] = throughput.mfu;
+  json["hfu"] = throughput.hfu;
+  return json;
+}
+
+JsonValue warnings_json(const std::vector<Warning>& warnings) {
+  JsonValue array(Json::arrayValue);
+  for (const Warning& warning : warnings) {
+    JsonValue entry(Json::objectValue);
+    entry["code"] = warning.code;
+    entry["message"] = warning.message;
+    array.append(entry);
+  }
+  return array;
+}
+
+JsonValue inputs_json(const Comparison& comparison) {
+  JsonValue inputs(Json::objectValue);
+  inputs["model"] = comparison.model;
+  inputs["cluster"] = comparison.cluster;
+  inputs["world_size"] = comparison.world_size;
+  inputs["parameters"] = integer(comparison.parameters);
+  inputs["sequence"] = integer(comparison.sequence);
+  return inputs;
+}
+
+/// The keys of `memory` that a replay without time knows.
+JsonValue replayed_memory_json(const MemoryReport& memory) {
+  JsonValue json = memory_json(memory);
+  for (const char* key : {"fragmentation", "context", "peak_reserved", "host"}) {
+    json.removeMember(key);
+  }
+  return json;
+}
+
+}  // namespace
+
+JsonValue strategy_json(const StrategyReport& report) {
+  JsonValue json(Json::objectValue);
+  json["name"] = report.name;
+  json["stage"] = report.stage;
+  json["verdict"] = std::string(to_string(report.verdict));
+  json["memory"] = memory_json(report.memory);
+  json["time"] = time_json(report.time);
+  json["communication"] = communication_json(report.communication);
+  json["throughput"] = throughput_json(report.throughput);
+  json["assumptions"] = strings(report.assumptions);
+  json["warnings"] = warnings_json(report.warnings);
+  return json;
+}
+
+JsonValue comparison_json(const Comparison& comparison) {
+  JsonValue json(Json::objectValue);
+  json["version"] = kJsonVersion;
+  json["inputs"] = inputs_json(comparison);
+  JsonValue& strategies = json["strategies"] = JsonValue(Json::arrayValue);
+  for (const StrategyReport& report : comparison.strategies) {
+    strategies.append(strategy_json(report));
+  }
+  json["sentences"] = strings(comparison.sentences);
+  return json;
+}
+
+JsonValue memory_comparison_json(const Comparison& comparison) {
+  JsonValue json(Json::objectValue);
+  json["version"] = kJsonVersion;
+  json["inputs"] = inputs_json(comparison);
+  JsonValue& strategies = json["strategies"] = JsonValue(Json::arrayValue);
+  for (const StrategyReport& report : comparison.strategies) {
+    JsonValue entry(Json::objectValue);
+    entry["name"] = report.name;
+    entry["stage"] = report.stage;
+    entry["memory"] = replayed_memory_json(report.memory);
+    entry["assumptions"] = strings(report.assumptions);
+    entry["warnings"] = warnings_json(report.warnings);
+    strategies.append(entry);
+  }
+  return json;
+}
+
+}  // namespace zerosim

@@ -1,0 +1,250 @@
+#include "sim/report/report_text.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "sim/base/text.h"
+#include "sim/report/memory_text.h"
+#include "sim/report/strategy_table.h"
+#include "sim/report/text_table.h"
+
+namespace zerosim {
+
+namespace {
+
+using Align = TextTable::Align;
+
+std::string gib(Bytes bytes) {
+  return format("{:.2f}", bytes.gib());
+}
+std::string gb(Bytes bytes) {
+  return format("{:.2f}", bytes.gb());
+}
+std::string milliseconds(Seconds time) {
+  return format("{:.1f}", time.count() * 1e3);
+}
+std::string percent(double share) {
+  return format("{:.1f}", share * 100);
+}
+double share_of(Seconds part, Seconds whole) {
+  return whole.count() > 0 ? part / whole : 0.0;
+}
+double share_of(Bytes part, Bytes whole) {
+  return whole.count() > 0 ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
+                           : 0.0;
+}
+
+Bytes used(const MemoryReport& memory) {
+  return memory.peak_reserved + memory.context;
+}
+
+/// "-" where the GPU is not known.
+std::string capacity_share(const MemoryReport& memory) {
+  return memory.capacity.count() > 0 ? percent(share_of(memory.peak_allocated, memory.capacity))
+                                     : "-";
+}
+
+/// Words of the verdict that fit into `width`.
+std::string verdict_text(Verdict verdict, int width) {
+  switch (verdict) {
+    case Verdict::Fits:
+      return "fits";
+    case Verdict::Tight:
+      return "tight";
+    case Verdict::DoesNotFit:
+      break;
+  }
+  return width >= 12 ? "does not fit" : "no fit";
+}
+
+// ---- rows of the tables ----------------------------------------------------------------------
+
+using Report = StrategyReport;
+
+Metrics class_metrics() {
+  return {
+      {"  parameters", [](const Report& r, int) { return gib(r.memory.parameters); }},
+      {"  gradients", [](const Report& r, int) { return gib(r.memory.gradients); }},
+      {"  optimizer states", [](const Report& r, int) { return gib(r.memory.optimizer_states); }},
+      {"  activations", [](const Report& r, int) { return gib(r.memory.activations); }},
+      {"  temporary buffers", [](const Report& r, int) { return gib(r.memory.temporary_buffers); }},
+      {"  gathered parameters", [](const Report& r, int) { return gib(r.memory.live_parameters); }},
+  };
+}
+
+Metrics verdict_metrics() {
+  return {
+      {"verdict", [](const Report& r, int width) { return verdict_text(r.verdict, width); }},
+      {"memory per GPU at peak (GiB)", {}},
+  };
+}
+
+Metrics total_metrics() {
+  return {
+      {"  fragmentation", [](const Report& r, int) { return gib(r.memory.fragmentation); }},
+      {"  CUDA context and NCCL", [](const Report& r, int) { return gib(r.memory.context); }},
+      {"  in all", [](const Report& r, int) { return gib(used(r.memory)); }},
+      {"  capacity", [](const Report& r, int) { return gib(r.memory.capacity); }},
+  };
+}
+
+Metrics time_metrics() {
+  return {
+      {"time of a step (ms)", {}},
+      {"  compute", [](const Report& r, int) { return milliseconds(r.time.compute); }},
+      {"  exposed communication",
+       [](const Report& r, int) { return milliseconds(r.time.exposed_communication); }},
+      {"  host", [](const Report& r, int) { return milliseconds(r.time.host); }},
+      {"  optimizer", [](const Report& r, int) { return milliseconds(r.time.optimizer); }},
+      {"  in all", [](const Report& r, int) { return milliseconds(r.time.step); }},
+  };
+}
+
+Metrics rate_metrics() {
+  return {
+      {"tokens/s per GPU",
+       [](const Report& r, int) { return format("{:.0f}", r.throughput.tokens_per_s_per_gpu); }},
+      {"MFU (%)", [](const Report& r, int) { return percent(r.throughput.mfu); }},
+      {"sent per GPU and step (GB)",
+       [](const Report& r, int) { return gb(r.communication.bytes_sent_per_rank); }},
+      {"  in parameter sizes (psi)",
+       [](const Report& r, int) { return format("{:.2f}", r.communication.psi); }},
+  };
+}
+
+Metrics joined(const std::vector<Metrics>& parts) {
+  Metrics all;
+  for (const Metrics& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+std::string comparison_title(const Comparison& comparison) {
+  return wrap(format("{} ({} parameters), sequence {}, on {}: {} GPU{}", comparison.model,
+                     grouped(comparison.parameters), comparison.sequence, comparison.cluster,
+                     comparison.world_size, comparison.world_size == 1 ? "" : "s"),
+              kReportColumns);
+}
+
+// ---- one strategy in depth -------------------------------------------------------------------
+
+std::string memory_section(const MemoryReport& memory) {
+  TextTable table({Align::Left, Align::Right, Align::Right});
+  table.add_row({"memory per GPU (rank " + std::to_string(memory.rank) + ")", "GiB", "% of GPU"});
+  table.add_rule();
+  const auto row = [&](const char* label, Bytes bytes) {
+    table.add_row({label, gib(bytes), percent(share_of(bytes, memory.capacity))});
+  };
+  row("parameters", memory.parameters);
+  row("gradients", memory.gradients);
+  row("optimizer states", memory.optimizer_states);
+  row("activations", memory.activations);
+  row("temporary buffers", memory.temporary_buffers);
+  row("gathered parameters", memory.live_parameters);
+  row("peak allocated", memory.peak_allocated);
+  row("fragmentation", memory.fragmentation);
+  row("peak reserved", memory.peak_reserved);
+  row("CUDA context and NCCL", memory.context);
+  row("in all", used(memory));
+  row("capacity", memory.capacity);
+  std::string out = table.text();
+  out +=
+      wrap(format("peak in phase \"{}\" at {}", memory.peak_phase, memory.peak_op), kReportColumns);
+  out +=
+      format("model states as the ZeRO paper counts them: {} GiB; logits at their largest: {} GiB",
+             gib(memory.model_states), gib(memory.logits)) +
+      "\n";
+  if (memory.host.count() > 0) out += format("host memory of a node: {} GiB\n", gib(memory.host));
+  return out;
+}
+
+std::string time_section(const TimeReport& time) {
+  TextTable table({Align::Left, Align::Right, Align::Right});
+  table.add_row({"time of a steady step", "ms", "% of step"});
+  table.add_rule();
+  const auto row = [&](const char* label, Seconds seconds) {
+    table.add_row({label, milliseconds(seconds), percent(share_of(seconds, time.step))});
+  };
+  row("compute", time.compute);
+  row("exposed communication", time.exposed_communication);
+  row("host", time.host);
+  row("optimizer", time.optimizer);
+  row("step", time.step);
+  return table.text() +
+         format("of one micro batch: forward {} ms, backward {} ms\n", milliseconds(time.forward),
+                milliseconds(time.backward)) +
+         format(
+             "at least one collective running for {} ms, of which {} ms hidden\n",
+             milliseconds(time.communication),
+             milliseconds(std::max(Seconds(0), time.communication - time.exposed_communication)));
+}
+
+std::string communication_section(const CommunicationReport& communication) {
+  TextTable table({Align::Left, Align::Right, Align::Right});
+  table.add_row({"collectives of a step", "calls", "GB sent per GPU"});
+  table.add_rule();
+  for (const auto& [operation, totals] : communication.by_operation) {
+    table.add_row({operation, std::to_string(totals.calls), gb(totals.bytes_sent)});
+  }
+  table.add_row(
+      {"in all", std::to_string(communication.collectives), gb(communication.bytes_sent_per_rank)});
+  return table.text() + format("volume {:.2f} x parameter bytes (psi); {} GB leave each node\n",
+                               communication.psi, gb(communication.inter_node_bytes));
+}
+
+std::string throughput_section(const ThroughputReport& throughput) {
+  return format("{:.0f} tokens/s per GPU, {:.0f} tokens/s, {:.2f} samples/s\n",
+                throughput.tokens_per_s_per_gpu, throughput.tokens_per_s,
+                throughput.samples_per_s) +
+         format("{:.1f} TFLOP/s per GPU, MFU {} %, HFU {} %\n", throughput.tflops_per_gpu,
+                percent(throughput.mfu), percent(throughput.hfu));
+}
+
+}  // namespace
+
+std::string comparison_text(const Comparison& comparison) {
+  std::string out = comparison_title(comparison) + "\n";
+  out += strategy_table(comparison.strategies,
+                        joined({verdict_metrics(), class_metrics(), total_metrics(), time_metrics(),
+                                rate_metrics()}));
+  if (!comparison.sentences.empty()) out += "\n";
+  for (const std::string& sentence : comparison.sentences) out += wrap(sentence, kReportColumns);
+  return out + warnings_and_assumptions(comparison.strategies);
+}
+
+std::string memory_comparison_text(const Comparison& comparison) {
+  const Metrics heading = {
+      {"model states, ZeRO paper (GiB)",
+       [](const Report& r, int) { return gib(r.memory.model_states); }},
+      {"allocated at the peak (GiB)", {}},
+  };
+  const Metrics peak = {
+      {"  in all", [](const Report& r, int) { return gib(r.memory.peak_allocated); }},
+      {"  % of the GPU's memory", [](const Report& r, int) { return capacity_share(r.memory); }},
+      {"phase of the peak", [](const Report& r, int) { return r.memory.peak_phase; }},
+  };
+  std::string out = comparison_title(comparison) + "\n";
+  out += strategy_table(comparison.strategies, joined({heading, class_metrics(), peak})) + "\n";
+  for (const StrategyReport& report : comparison.strategies) {
+    out += wrap(format("{}: peak at {}", report.name, report.memory.peak_op), kReportColumns);
+  }
+  return out + warnings_and_assumptions(comparison.strategies);
+}
+
+std::string strategy_text(const StrategyReport& report, const Experiment& experiment) {
+  const Cluster& cluster = experiment.cluster;
+  std::string out = wrap(
+      format("{} (stage {}): {} ({} parameters), sequence {}, on {}: {} node{} x {} {}",
+             report.name, report.stage, experiment.model.name,
+             grouped(parameter_count(experiment.model)), experiment.batch.sequence, cluster.name,
+             cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.gpus_per_node, cluster.node.gpu),
+      kReportColumns);
+  out += "verdict: " + verdict_text(report.verdict, kReportColumns) + "\n\n";
+  out += memory_section(report.memory) + "\n";
+  out += time_section(report.time) + "\n";
+  out += communication_section(report.communication) + "\n";
+  out += throughput_section(report.throughput);
+  return out + warnings_and_assumptions({&report, 1});
+}
+
+}  // namespace zerosim

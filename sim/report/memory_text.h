@@ -1,0 +1,36 @@
+/// \file
+/// Renders what `zerosim memory` answers without running time: model states by formula, the figures
+/// of the ZeRO paper, DeepSpeed's estimators, and peaks replayed from a Program.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "sim/analysis/report.h"
+#include "sim/base/json.h"
+#include "sim/memory/model_states.h"
+#include "sim/strategy/strategy.h"
+
+namespace zerosim {
+
+/// Bytes of each state, what each stage shards, and the share of one GPU for 1 to 1024 ranks.
+[[nodiscard]] std::string model_states_text(std::int64_t parameters, Precision precision);
+[[nodiscard]] JsonValue model_states_json(std::int64_t parameters, Precision precision);
+
+/// Figure 1 (for `parameters` at `world_size`) and Table 1 of the ZeRO paper (arXiv 1910.02054),
+/// digits as printed there. A model that Table 1 does not have gets a table of its own.
+[[nodiscard]] std::string paper_text(std::int64_t parameters, int world_size);
+[[nodiscard]] JsonValue paper_json(std::int64_t parameters, int world_size);
+
+/// The tables that DeepSpeed's estimate_zero2_ and estimate_zero3_model_states_mem_needs_all_cold
+/// print (F4), then the model states as the ZeRO paper counts them.
+[[nodiscard]] std::string estimator_text(const EstimatorInput& input);
+/// All rows of both tables as `rows`, and `chosen`, one of them, as `estimator: {gpu, host}`.
+[[nodiscard]] JsonValue estimator_json(const EstimatorInput& input, const EstimatorRow& chosen);
+
+/// Memory of each strategy; the reports' `memory` only, as compare's table has it.
+[[nodiscard]] std::string memory_comparison_text(const Comparison& comparison);
+[[nodiscard]] JsonValue memory_comparison_json(const Comparison& comparison);
+
+}  // namespace zerosim

@@ -1,0 +1,56 @@
+/// \file
+/// Plain ASCII tables and paragraphs of a given width.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zerosim {
+
+/// Columns that every report for people stays within.
+inline constexpr int kReportColumns = 100;
+
+/// Cells in columns that are as wide as their widest cell.
+class TextTable {
+ public:
+  enum class Align { Left, Right };
+
+  /// \param gap  spaces between columns.
+  explicit TextTable(std::vector<Align> columns, int gap = 2);
+
+  /// Adds a row; missing cells are empty. \pre at most as many cells as columns.
+  void add_row(std::vector<std::string> cells);
+  /// Adds a line of dashes as wide as the table.
+  void add_rule();
+  /// Adds a row of one text that takes part in no column's width.
+  void add_heading(std::string text);
+
+  /// Lines that end in "\n", without trailing spaces, each indented by `indent` spaces.
+  [[nodiscard]] std::string text(int indent = 0) const;
+
+ private:
+  enum class RowKind { Cells, Rule, Heading };
+  struct Row {
+    RowKind kind = RowKind::Cells;
+    std::vector<std::string> cells;
+  };
+
+  std::vector<Align> columns_;
+  int gap_;
+  std::vector<Row> rows_;
+};
+
+/// Breaks `text` at spaces into lines of at most `width` columns; a word that is longer is cut. The
+/// first line begins with `first`, the others with as many spaces.
+[[nodiscard]] std::string wrap(std::string_view text, int width, std::string_view first = "");
+
+/// Breaks a name into at most `lines` pieces of at most `width` characters, after one of "_-./"
+/// where possible; what does not fit ends in "..".
+[[nodiscard]] std::vector<std::string> wrap_name(std::string_view name, int width, int lines);
+
+/// "6,738,415,616".
+[[nodiscard]] std::string grouped(std::int64_t number);
+
+}  // namespace zerosim
