@@ -1,0 +1,196 @@
+// Stages 1 and 2 against the worked examples of the specification: B2, B3.10, B5, B7.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/program/frameworks.h"
+#include "tests/sim/program/models.h"
+#include "tests/sim/program/programs.h"
+
+namespace zerosim {
+namespace {
+
+using testing::ElementsAre;
+
+// B3.10: gradients arrive with sizes 400, 500, 300, 1200, 100; definition order is the reverse. The flat
+// group is 2500 -> 2504 (multiple of 2 x 4), S = 626: rank 0 owns [0, 626), ...
+Model worked_example() { return test::chain({100, 1200, 300, 500, 400}); }
+
+Strategy bucket_1000(bool overlap) {
+  Strategy strategy = test::deepspeed(2);
+  strategy.zero.reduce_bucket_size = 1000;
+  strategy.zero.overlap_comm = overlap;
+  return strategy;
+}
+
+TEST(Zero2, WorkedExampleOfBuckets) {
+  for (const bool overlap : {true, false}) {
+    const Program program = test::build(worked_example(), bucket_1000(overlap), 4);
+    // 1200 lies at [100, 1300): 526 of rank 0, 626 of rank 1, 48 of rank 2; 526 + 626 > 1000 closes.
+    EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+                ElementsAre("all_reduce 900", "all_reduce 300", "all_reduce 1152", "all_reduce 48",
+                            "all_reduce 100"));
+    // Step: overflow flag, norm, and one gather of the whole flat tensor (rule 16, B5.2).
+    const auto step = test::collectives(program, Phase::Step);
+    ASSERT_EQ(step.size(), 3u);
+    EXPECT_EQ(step[0].dtype, Dtype::U8);
+    EXPECT_EQ(step[1].dtype, Dtype::F32);
+    EXPECT_EQ(step[2].input_elements, 626);
+    EXPECT_EQ(step[2].output_elements, 2504);
+  }
+}
+
+TEST(Zero2, OneReduceForEachOwner) {
+  Strategy strategy = bucket_1000(false);
+  strategy.zero.use_multi_rank_bucket_allreduce = false;
+  const Program program = test::build(worked_example(), strategy, 4);
+  // 400 at [2100, 2500): rank 3 has [1878, 2504). 500 at [1600, 2100): 278 of rank 2, 222 of rank 3.
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("reduce 622 to 3", "reduce 278 to 2", "reduce 300 to 2", "reduce 526 to 0",
+                          "reduce 626 to 1", "reduce 48 to 2", "reduce 100 to 0"));
+}
+
+TEST(Zero2, WithoutReduceScatterReducesBucketsInPlace) {
+  Strategy strategy = bucket_1000(true);
+  strategy.zero.reduce_scatter = false;
+  const Program program = test::build(worked_example(), strategy, 4);
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("all_reduce 900", "all_reduce 300", "all_reduce 1200", "all_reduce 100"));
+}
+
+TEST(Zero2, NonContiguousSynchronisesBeforeEachMessage) {
+  Strategy strategy = bucket_1000(true);
+  strategy.zero.contiguous_gradients = false;
+  const Program program = test::build(worked_example(), strategy, 4);
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("all_reduce 900", "all_reduce 300", "all_reduce 1200", "all_reduce 100"));
+  int synchronisations = 0;
+  for (const Op& op : program.ranks[0].ops) {
+    synchronisations += op.kind == OpKind::HostWait && op.rule == "B3.6" ? 1 : 0;
+  }
+  EXPECT_EQ(synchronisations, 4);
+}
+
+// B3.3: strict >: an exact fit stays until the next gradient arrives.
+TEST(Zero2, ExactFitStaysInTheBucket) {
+  const Program program = test::build(test::chain({10, 1000}), bucket_1000(false), 4);
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("all_reduce 1000", "all_reduce 10"));
+}
+
+// B3.5: at flush k compute waits for what the reduction stream held then: reduction k - 1.
+TEST(Zero2, ComputeWaitsForThePreviousReductionOnly) {
+  const Program program = test::build(worked_example(), bucket_1000(true), 4);
+  const RankProgram& rank = program.ranks[0];
+  std::vector<std::int64_t> waited_for;
+  for (const Op& op : rank.ops) {
+    if (op.kind != OpKind::StreamWait || op.rule != "B3.5" || op.stream != kComputeStream) {
+      continue;
+    }
+    // Latest collective issued before what compute waits for.
+    const OpId target = rank.dependencies_of(op)[0];
+    std::int64_t last = 0;
+    for (std::size_t i = 0; i < target.index(); ++i) {
+      if (rank.ops[i].kind == OpKind::Collective) {
+        last = rank.collectives[static_cast<std::size_t>(rank.ops[i].payload)].input_elements;
+      }
+    }
+    waited_for.push_back(last);
+  }
+  // Flush 1 has nothing before it; flushes 2, 3, 4 wait for 900, 300, and the 1200 in its two messages.
+  EXPECT_THAT(waited_for, ElementsAre(900, 300, 48));
+}
+
+// B3.2, rule 6: stage 1 without overlap walks parameters in order of definition after backward.
+TEST(Zero1, ReducesAfterBackwardInDefinitionOrder) {
+  Strategy strategy = bucket_1000(false);
+  strategy.zero.stage = 1;
+  const Program program = test::build(worked_example(), strategy, 4);
+  // 100 | 1200 alone (1152 + 48) | 300 + 500 | 400.
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("all_reduce 100", "all_reduce 1152", "all_reduce 48", "all_reduce 800",
+                          "all_reduce 400"));
+}
+
+// Rule 7: stage 1 reduces at the boundary only, stage 2 in every micro step.
+TEST(Zero12, AccumulationMultipliesTrafficAtStage2Only) {
+  for (const int stage : {1, 2}) {
+    Strategy strategy = test::deepspeed(stage);
+    strategy.grad_accum = 4;
+    const Program program = test::build(worked_example(), strategy, 4);
+    EXPECT_EQ(test::collectives(program, Phase::Backward).size(), stage == 1 ? 1u : 4u);
+  }
+}
+
+// F6: a group of 1 000 003 elements at N = 8 is padded to 1 000 016, S = 125 002.
+TEST(Zero12, PadsToTwiceTheWorldSize) {
+  const Program program = test::build(test::chain({1000003}), test::deepspeed(1), 8);
+  const Collective gather = test::collectives(program, Phase::Step).back();
+  EXPECT_EQ(gather.input_elements, 125002);
+  EXPECT_EQ(gather.output_elements, 1000016);
+}
+
+// B7 with Psi = 2500 (2504 padded): 2 Psi of all-reduce + Psi of gather; the paper's 2 Psi with a reduce to
+// each owner. Two control messages of one element each.
+TEST(Zero12, VolumeIs3PsiByDefaultAnd2PsiWithReducesToOwners) {
+  Strategy strategy = test::deepspeed(2);
+  const std::int64_t control = 2 * 2;
+  EXPECT_EQ(test::volume(test::build(worked_example(), strategy, 4)), 2 * 2500 + 2504 + control);
+  strategy.zero.use_multi_rank_bucket_allreduce = false;
+  EXPECT_EQ(test::volume(test::build(worked_example(), strategy, 4)), 2500 + 2504 + control);
+}
+
+// B2 example: parameters 10, 7, 5, N = 4: padded 24, S = 6. Rank 0 touches p0; rank 1 p0 and p1 (17);
+// rank 2 p1 and p2 (12); rank 3 p2.
+TEST(Zero12, TheRankThatTouchesMostStandsForAll) {
+  EXPECT_EQ(largest_partition_rank(test::chain({10, 7, 5}), ZeroOptions{}, 4), Rank(1));
+  const Program program = test::build(test::chain({10, 7, 5}), test::deepspeed(2), 4);
+  EXPECT_EQ(program.ranks[0].representative, Rank(1));
+  for (const Buffer& buffer : program.ranks[0].buffers) {
+    if (buffer.owner == "partition_gradients") {
+      EXPECT_EQ(buffer.bytes, Bytes(17 * 2));  // whole parameters, bf16 (B3.8)
+    }
+  }
+}
+
+// B3.1: one buffer of reduce_bucket_size elements of the model's type, two with overlap.
+TEST(Zero2, BucketBuffersHaveFullSizeWhateverTheModel) {
+  for (const bool overlap : {false, true}) {
+    const Program program = test::build(worked_example(), bucket_1000(overlap), 4);
+    int buffers = 0;
+    for (const Buffer& buffer : program.ranks[0].buffers) {
+      if (buffer.owner == "ipg_bucket") {
+        ++buffers;
+        EXPECT_EQ(buffer.bytes, Bytes(2000));
+      }
+    }
+    EXPECT_EQ(buffers, overlap ? 2 : 1);
+  }
+}
+
+// B4, rule 19: one all-reduce of everything, then one gather; no norm or overflow message.
+TEST(Zero1, Bf16OptimizerSendsEverythingOnce) {
+  Strategy strategy = test::deepspeed(1);
+  strategy.grad_accum_dtype = Dtype::F32;
+  strategy.grad_accum = 4;
+  const Program program = test::build(worked_example(), strategy, 4);
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("all_reduce 2504"));
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Step)),
+              ElementsAre("all_gather_into_tensor 626"));
+}
+
+TEST(Zero12, FirstStepAllocatesMomentsInTheStep) {  // B2.6
+  for (const int first_step : {0, 2}) {
+    const Program program = test::build(worked_example(), test::deepspeed(2), 4, first_step);
+    for (const Op& op : program.ranks[0].ops) {
+      if (op.kind == OpKind::Allocate &&
+          program.ranks[0].buffers[static_cast<std::size_t>(op.payload)].owner == "adam_moments") {
+        EXPECT_EQ(op.phase, first_step == 0 ? Phase::Step : Phase::Init);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zerosim

@@ -1,0 +1,189 @@
+// Stage 3 against the worked examples of the specification: C1, C3, C6.9, C6.10, C8.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "sim/program/frameworks.h"
+#include "tests/sim/program/models.h"
+#include "tests/sim/program/programs.h"
+
+namespace zerosim {
+namespace {
+
+using testing::ElementsAre;
+
+// Everything persistent: no gathers in forward and backward, so that only reductions are seen.
+Strategy all_persistent(std::int64_t bucket) {
+  Strategy strategy = test::deepspeed(3);
+  strategy.zero.reduce_bucket_size = bucket;
+  return strategy;
+}
+
+std::vector<std::string> backward_summary(const Model& model, const Strategy& strategy, int world) {
+  return test::summary(
+      test::collectives(test::build(model, strategy, world), Phase::Backward));
+}
+
+// C6.10: gradients 400, 500, 300, 1200, 100 in order of arrival, N = 4, bucket 1000.
+TEST(Zero3, WorkedExampleOfTheGradientBucket) {
+  const Model model = test::chain({100, 1200, 300, 500, 400});
+  const Program program = test::build(model, all_persistent(1000), 4);
+  const auto reductions = test::collectives(program, Phase::Backward);
+  EXPECT_THAT(test::summary(reductions),
+              ElementsAre("reduce_scatter_tensor 900", "reduce_scatter_tensor 300",
+                          "reduce_scatter_tensor 1200", "reduce_scatter_tensor 100"));
+  std::vector<std::int64_t> outputs;
+  for (const Collective& reduction : reductions) {
+    outputs.push_back(reduction.output_elements);
+  }
+  EXPECT_THAT(outputs, ElementsAre(225, 75, 300, 25));
+
+  Strategy strategy = all_persistent(1000);
+  strategy.zero.reduce_scatter = false;
+  EXPECT_THAT(backward_summary(model, strategy, 4),
+              ElementsAre("all_reduce 900", "all_reduce 300", "reduce_scatter_tensor 1200",
+                          "all_reduce 100"));
+}
+
+// C6.4: tensors 10 and 7 at N = 4: chunks 3 and 2, buffer 4 (3 + 2) = 20 for 17 real elements.
+TEST(Zero3, PadsEachTensorOfABucket) {
+  const Program program = test::build(test::chain({7, 10}), all_persistent(1000), 4);
+  const Collective reduction = test::collectives(program, Phase::Backward).at(0);
+  EXPECT_EQ(reduction.input_elements, 20);
+  EXPECT_EQ(reduction.output_elements, 5);
+}
+
+// C6.9: reduce-scatters of a micro batch of Llama-2-7B.
+TEST(Zero3, FlushesOfA7BModel) {
+  const Model model = test::llama({4096, 11008, 4096, 32000, 32, 128});
+  struct Row {
+    std::int64_t bucket;
+    std::size_t reductions;
+  };
+  for (const Row row : {Row{16777216, 291}, Row{50000000, 162}, Row{500000000, 14}}) {
+    const Program program = test::build(model, all_persistent(row.bucket), 8);
+    std::size_t reductions = 0;
+    for (const Collective& collective : test::collectives(program, Phase::Backward)) {
+      reductions += collective.kind == CollectiveKind::ReduceScatter ? 1 : 0;
+    }
+    EXPECT_EQ(reductions, row.reductions) << row.bucket;
+  }
+}
+
+// C8.5: 65 norms of Llama-2-7B are gathered one by one after the step; C8.3: one norm message.
+TEST(Zero3, GathersPersistentParametersOneByOneAfterTheStep) {
+  const Model model = test::llama({4096, 11008, 4096, 32000, 32, 128});
+  const Program program = test::build(model, all_persistent(500000000), 8);
+  const auto step = test::collectives(program, Phase::Step);
+  ASSERT_EQ(step.size(), 1u + 65u);
+  EXPECT_EQ(step[0].dtype, Dtype::F64);
+  EXPECT_EQ(step[1].input_elements, 512);
+  EXPECT_EQ(step[1].output_elements, 4096);
+}
+
+// C6.8: every micro batch gathers and reduces everything again.
+TEST(Zero3, AccumulationMultipliesAllTraffic) {
+  const Model model = test::chain({100, 1200, 300, 500, 400});
+  Strategy strategy = all_persistent(1000);
+  strategy.grad_accum = 3;
+  EXPECT_EQ(backward_summary(model, strategy, 4).size(), 3u * 4u);
+}
+
+// Item 4 of the ZeRO paper's section 7: 3 Psi. Without persistence, prefetch and reuse each parameter is
+// gathered in forward and in backward, and reduce-scattered once. The one exception is an embedding-like
+// first module, which is gathered in backward too (rule 31), so nothing is saved.
+TEST(Zero3, VolumeIs3PsiWithoutPersistencePrefetchAndReuse) {
+  const Model model = test::llama({1024, 2816, 1024, 32000, 2, 128});
+  Strategy strategy = test::deepspeed(3);
+  strategy.zero.param_persistence_threshold = 0;
+  strategy.zero.prefetch_bucket_size = 0;
+  strategy.zero.max_reuse_distance = 0;
+  const Program program = test::build(model, strategy, 8);
+  const std::int64_t norm_message = 2;
+  EXPECT_EQ(test::volume(program), 3 * parameter_count(model) + norm_message);
+}
+
+// C8.2, rule 48: parameters are added until the sum of *partitions* reaches sub_group_size.
+TEST(Zero3, SubGroupsCountThePartition) {
+  Strategy strategy = all_persistent(1000);
+  strategy.zero.sub_group_size = 100;
+  // Partitions at N = 4: 25, 300, 75, 125, 100: {25, 300}, {75, 125}, {100}.
+  const Program program =
+      test::build(test::chain({100, 1200, 300, 500, 400}), strategy, 4);
+  std::vector<std::int64_t> tiles;
+  for (const Buffer& buffer : program.ranks[0].buffers) {
+    if (buffer.owner == "fp32_gradients") {
+      tiles.push_back(buffer.bytes.count() / 4);
+    }
+  }
+  EXPECT_THAT(tiles, ElementsAre(325, 200, 100));
+}
+
+// C3.2: a request of several parameters holds its flat buffer beside the copies until the last is used.
+TEST(Zero3, CoalescedGatherNeedsAFlatBuffer) {
+  Strategy strategy = test::deepspeed(3);
+  strategy.zero.param_persistence_threshold = 0;
+  const Program program = test::build(test::chain({10, 7}), strategy, 4);
+  const auto forward = test::collectives(program, Phase::Forward);
+  ASSERT_EQ(forward.size(), 1u);  // both prefetched at the root's hook
+  EXPECT_EQ(forward[0].input_elements, 3 + 2);
+  EXPECT_EQ(forward[0].output_elements, 20);
+  std::vector<std::string> owners;
+  for (const Op& op : program.ranks[0].ops) {
+    if (op.phase == Phase::Forward && op.kind == OpKind::Allocate) {
+      const Buffer& buffer = program.ranks[0].buffers[static_cast<std::size_t>(op.payload)];
+      if (buffer.owner.find("gather") == 0) {
+        owners.emplace_back(buffer.owner);
+      }
+    }
+  }
+  EXPECT_THAT(owners, ElementsAre("gather_flat_buffer", "gathered_parameter", "gathered_parameter"));
+}
+
+TEST(Zero3, OneRankCommunicatesNothing) {  // C3.3
+  const Model model = test::chain({100, 1200, 300});
+  Strategy strategy = test::deepspeed(3);
+  strategy.zero.param_persistence_threshold = 0;
+  EXPECT_EQ(test::volume(test::build(model, strategy, 1)), 0);
+}
+
+// Property: random sizes, knobs and world sizes give Programs that pass check_program (buffers live from
+// allocation to one free) and gather each parameter before its module computes.
+class Zero3Random : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(Zero3Random, ProgramsKeepTheirPromises) {
+  std::mt19937_64 random(GetParam());
+  const auto up_to = [&random](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)) + 1;
+  };
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(up_to(12)));
+  for (std::int64_t& size : sizes) {
+    size = up_to(3000);
+  }
+  Strategy strategy = test::deepspeed(3);
+  strategy.zero.param_persistence_threshold = up_to(500) - 1;
+  strategy.zero.prefetch_bucket_size = up_to(3000) - 1;
+  strategy.zero.max_live_parameters = up_to(6000);
+  strategy.zero.max_reuse_distance = up_to(4000) - 1;
+  strategy.zero.reduce_bucket_size = up_to(4000);
+  strategy.zero.overlap_comm = up_to(2) == 1;
+  strategy.grad_accum = up_to(3);
+  const int world = static_cast<int>(up_to(9));
+  const Program program = test::build(test::chain(sizes), strategy, world, 0, 2);
+  std::int64_t reduced = 0;
+  for (const Collective& collective : test::collectives(program, Phase::Backward)) {
+    reduced += collective.kind == CollectiveKind::ReduceScatter ? collective.output_elements : 0;
+  }
+  std::int64_t pieces = 0;
+  for (const std::int64_t size : sizes) {
+    pieces += (size + world - 1) / world;
+  }
+  EXPECT_EQ(reduced, world == 1 ? 0 : pieces * strategy.grad_accum * 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Zero3Random, testing::Range<std::uint64_t>(0, 40));
+
+}  // namespace
+}  // namespace zerosim
