@@ -1,0 +1,541 @@
+// Reads a module listing; model.h has the schema.
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sim/base/json.h"
+#include "sim/base/text.h"
+#include "sim/model/assembler.h"
+#include "sim/model/readers.h"
+
+namespace zerosim::internal {
+namespace {
+
+constexpr const char* kFormat = "zerosim.module_listing";
+constexpr std::int64_t kVersion = 1;
+
+/// Classes of torch.nn and transformers that are one element-wise function.
+constexpr std::array<std::string_view, 20> kActivations = {"SiLU",
+                                                           "SiLUActivation",
+                                                           "Swish",
+                                                           "GELU",
+                                                           "GELUActivation",
+                                                           "NewGELUActivation",
+                                                           "FastGELUActivation",
+                                                           "QuickGELUActivation",
+                                                           "PytorchGELUTanh",
+                                                           "BloomGelu",
+                                                           "ReLU",
+                                                           "ReLU6",
+                                                           "ReLUSquaredActivation",
+                                                           "LeakyReLU",
+                                                           "ELU",
+                                                           "Mish",
+                                                           "MishActivation",
+                                                           "Tanh",
+                                                           "Sigmoid",
+                                                           "Hardswish"};
+
+struct AttentionEntry {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  friend bool operator==(const AttentionEntry&, const AttentionEntry&) = default;
+};
+
+struct ParameterEntry {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  bool trainable = true;
+  SourceLocation where;
+};
+
+struct ModuleEntry {
+  std::string name;
+  std::string class_name;
+  std::vector<ParameterEntry> parameters;
+  std::optional<AttentionEntry> attention;
+  std::optional<std::int64_t> block;
+  std::optional<bool> positional_gradient_input;
+  std::optional<bool> gradient_output;
+  SourceLocation where;
+};
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+bool is_matrix_product(std::string_view class_name) {
+  return class_name == "Linear" || class_name == "Conv1D";
+}
+
+bool is_activation(std::string_view class_name) {
+  return std::find(kActivations.begin(), kActivations.end(), class_name) != kActivations.end();
+}
+
+/// "a.b" is below "a", everything but the root is below "".
+bool is_below(std::string_view name, std::string_view ancestor) {
+  if (ancestor.empty()) return !name.empty();
+  return name.size() > ancestor.size() && name.substr(0, ancestor.size()) == ancestor &&
+         name[ancestor.size()] == '.';
+}
+
+bool ends_with_index(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  return !last.empty() &&
+         std::all_of(last.begin(), last.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::int64_t size(JsonObject& object, const std::string& key) {
+  const std::int64_t value = object.integer_at_least(key, 1);
+  if (value <= kLargestSize) return value;
+  object.fail(key, format("found {}, expected 1 to {}", value, kLargestSize));
+}
+
+std::optional<std::int64_t> optional_size(JsonObject& object, const std::string& key) {
+  if (object.raw(key).isNull()) return std::nullopt;
+  return size(object, key);
+}
+
+ParameterEntry read_parameter(JsonObject object) {
+  ParameterEntry entry;
+  entry.name = object.string("name");
+  entry.where = object.document().location(object.value());
+  entry.shape = object.integers("shape");
+  for (const std::int64_t extent : entry.shape) {
+    if (extent < 1 || extent > kLargestSize) {
+      object.fail("shape", format("found {}, expected sizes of 1 to {}", extent, kLargestSize));
+    }
+  }
+  entry.trainable = object.optional_boolean("trainable").value_or(true);
+  static_cast<void>(object.raw("dtype"));
+  object.reject_unknown_keys();
+  return entry;
+}
+
+AttentionEntry read_attention(JsonObject object) {
+  AttentionEntry entry;
+  entry.heads = size(object, "heads");
+  entry.kv_heads = optional_size(object, "kv_heads").value_or(entry.heads);
+  entry.head_dim = size(object, "head_dim");
+  if (entry.heads % entry.kv_heads != 0) {
+    object.fail("kv_heads", format("{} does not divide heads = {}", entry.kv_heads, entry.heads));
+  }
+  if (entry.head_dim > kLargestSize / entry.heads) {
+    object.fail("head_dim", format("{} x {} heads is wider than {}", entry.head_dim, entry.heads,
+                                   kLargestSize));
+  }
+  object.reject_unknown_keys();
+  return entry;
+}
+
+ModuleEntry read_module(JsonObject object) {
+  ModuleEntry entry;
+  entry.where = object.document().location(object.value());
+  entry.name = object.string("name");
+  entry.class_name = object.string("class");
+  if (!object.raw("parameters").isNull()) {
+    for (JsonObject& parameter : object.objects("parameters")) {
+      entry.parameters.push_back(read_parameter(std::move(parameter)));
+    }
+  }
+  if (std::optional<JsonObject> attention = object.optional_object("attention")) {
+    entry.attention = read_attention(std::move(*attention));
+  }
+  entry.block = object.optional_integer("block");
+  if (entry.block && (*entry.block < 0 || *entry.block > 1'000'000)) {
+    object.fail("block", format("found {}, expected 0 to 1000000", *entry.block));
+  }
+  entry.positional_gradient_input = object.optional_boolean("positional_gradient_input");
+  entry.gradient_output = object.optional_boolean("gradient_output");
+  object.reject_unknown_keys();
+  return entry;
+}
+
+/// Turns the entries into a Model: parameters first, then one pass over the modules.
+class ListingReader {
+ public:
+  explicit ListingReader(const JsonDocument& document) : root_(document, document.root(), "") {}
+
+  Model read() {
+    read_header();
+    for (JsonObject& module : root_.objects("modules")) {
+      modules_.push_back(read_module(std::move(module)));
+    }
+    const bool has_registration = !root_.raw("registration").isNull();
+    root_.reject_unknown_keys();
+    check_modules();
+    register_parameters(has_registration);
+    read_shape();
+    find_blocks();
+    run();
+    Model model = assembler_.finish();
+    model.family = "listing";
+    return model;
+  }
+
+ private:
+  Model& model() { return assembler_.model(); }
+  void assume(std::string sentence) { model().assumptions.push_back(std::move(sentence)); }
+
+  void read_header() {
+    const std::string found = root_.string("format");
+    if (found != kFormat) {
+      root_.fail("format", format("found \"{}\", expected \"{}\"", found, kFormat));
+    }
+    const std::int64_t version = root_.integer("version");
+    if (version != kVersion) {
+      root_.fail("version", format("found {}, expected {}", version, kVersion));
+    }
+    model().name = root_.optional_string("name").value_or("");
+    hidden_ = optional_size(root_, "hidden");
+    vocab_ = optional_size(root_, "vocab");
+    model().shape.max_positions = optional_size(root_, "max_positions").value_or(0);
+  }
+
+  void check_modules() {
+    if (modules_.empty()) root_.fail("modules", "found none, expected the root first");
+    if (!modules_.front().name.empty()) {
+      throw ConfigError(modules_.front().where,
+                        format("the first module is \"{}\", expected the root, named \"\"",
+                               modules_.front().name));
+    }
+    for (std::size_t i = 0; i < modules_.size(); ++i) {
+      const ModuleEntry& module = modules_[i];
+      if (index_by_name_.emplace(module.name, i).second) continue;
+      throw ConfigError(module.where,
+                        format("module \"{}\" is listed twice, expected each once, where "
+                               "it first executes",
+                               module.name));
+    }
+  }
+
+  // --- parameters
+
+  /// All parameters by first mention; a later mention must agree.
+  [[nodiscard]] std::vector<const ParameterEntry*> mentioned_parameters() const {
+    std::map<std::string, const ParameterEntry*> first;
+    std::vector<const ParameterEntry*> order;
+    for (const ModuleEntry& module : modules_) {
+      for (const ParameterEntry& entry : module.parameters) {
+        const auto [known, is_new] = first.emplace(entry.name, &entry);
+        if (is_new) {
+          order.push_back(&entry);
+        } else if (known->second->shape != entry.shape ||
+                   known->second->trainable != entry.trainable) {
+          throw ConfigError(entry.where,
+                            format("parameter \"{}\" differs from its first mention at {}, "
+                                   "expected the same shape and trainable",
+                                   entry.name, to_string(known->second->where)));
+        }
+      }
+    }
+    return order;
+  }
+
+  void register_parameters(bool has_registration) {
+    std::vector<const ParameterEntry*> order = mentioned_parameters();
+    if (has_registration) {
+      order = in_registration_order(order);
+    } else {
+      assume(
+          "parameters are registered in the order of the modules: the listing has no "
+          "\"registration\"");
+    }
+    for (const ParameterEntry* entry : order) {
+      assembler_.register_parameter(entry->name, entry->shape, entry->trainable);
+    }
+  }
+
+  [[nodiscard]] std::vector<const ParameterEntry*> in_registration_order(
+      const std::vector<const ParameterEntry*>& mentioned) {
+    std::map<std::string, const ParameterEntry*> left;
+    std::vector<std::string> names;
+    for (const ParameterEntry* entry : mentioned) {
+      left.emplace(entry->name, entry);
+      names.push_back(entry->name);
+    }
+    std::vector<const ParameterEntry*> order;
+    const std::vector<std::string> registration = root_.strings("registration");
+    for (std::size_t i = 0; i < registration.size(); ++i) {
+      const auto found = left.find(registration[i]);
+      if (found == left.end()) registration_error(registration[i], i, names);
+      order.push_back(found->second);
+      left.erase(found);
+    }
+    if (!left.empty()) {
+      root_.fail("registration",
+                 format("parameter \"{}\" is missing, expected every parameter of the "
+                        "modules",
+                        left.begin()->first));
+    }
+    return order;
+  }
+
+  [[noreturn]] void registration_error(const std::string& name, std::size_t index,
+                                       const std::vector<std::string>& names) {
+    const JsonValue& value = root_.raw("registration")[static_cast<Json::ArrayIndex>(index)];
+    const bool again = std::find(names.begin(), names.end(), name) != names.end();
+    throw ConfigError(root_.document().location(value),
+                      again ? format("registration: \"{}\" is listed twice", name)
+                            : format("registration: \"{}\" is a parameter of no module{}", name,
+                                     did_you_mean(name, names)));
+  }
+
+  // --- shape and blocks
+
+  void read_shape() {
+    ModelShape& shape = model().shape;
+    const AttentionEntry* attention = nullptr;
+    for (const ModuleEntry& module : modules_) {
+      if (!module.attention) continue;
+      if (attention == nullptr) attention = &*module.attention;
+      if (!(*attention == *module.attention)) {
+        throw ConfigError(module.where,
+                          format("attention of \"{}\" differs from the first one, expected "
+                                 "the same heads, kv_heads and head_dim",
+                                 module.name));
+      }
+    }
+    if (attention != nullptr) {
+      shape.heads = attention->heads;
+      shape.kv_heads = attention->kv_heads;
+      shape.head_dim = attention->head_dim;
+    }
+    shape.vocab = vocab_.value_or(0);
+    if (!vocab_) assume("no loss is computed: the listing has no \"vocab\"");
+    shape.hidden = hidden_.value_or(first_embedding_width());
+    if (!hidden_ && shape.hidden > 0) {
+      assume(
+          format("hidden = {}: the width of the first embedding, as the listing has no \"hidden\"",
+                 shape.hidden));
+    }
+  }
+
+  [[nodiscard]] std::int64_t first_embedding_width() const {
+    for (const ModuleEntry& module : modules_) {
+      if (module.class_name != "Embedding" || module.parameters.empty()) continue;
+      if (module.parameters.front().shape.size() == 2) return module.parameters.front().shape[1];
+    }
+    return 0;
+  }
+
+  [[nodiscard]] bool has_children(std::size_t index) const {
+    return index + 1 < modules_.size() && is_below(modules_[index + 1].name, modules_[index].name);
+  }
+
+  /// Fills in `block` of modules that look like one, unless the listing states blocks itself.
+  void find_blocks() {
+    std::int64_t count = 0;
+    for (const ModuleEntry& module : modules_) {
+      if (module.block) count = std::max(count, *module.block + 1);
+    }
+    if (count == 0) {
+      const std::string* outer = nullptr;
+      for (std::size_t i = 0; i < modules_.size(); ++i) {
+        ModuleEntry& module = modules_[i];
+        if (outer != nullptr && is_below(module.name, *outer)) continue;
+        if (!ends_with_index(module.name) || !has_children(i)) continue;
+        module.block = count++;
+        outer = &module.name;
+      }
+      if (count > 0)
+        assume(format("{} blocks: modules with children whose name ends with an integer", count));
+    }
+    model().shape.layers = count;
+  }
+
+  // --- execution
+
+  void run() {
+    std::vector<std::size_t> open;
+    for (std::size_t i = 0; i < modules_.size(); ++i) {
+      while (!open.empty() && !is_below(modules_[i].name, modules_[open.back()].name)) {
+        leave(open);
+      }
+      check_parent(i, open);
+      enter(i, open);
+      open.push_back(i);
+    }
+    while (!open.empty()) leave(open);
+  }
+
+  /// The nearest listed prefix must be the module that is open.
+  void check_parent(std::size_t index, const std::vector<std::size_t>& open) const {
+    const ModuleEntry& module = modules_[index];
+    const std::string open_name = open.empty() ? "" : modules_[open.back()].name;
+    std::string prefix = module.name;
+    while (prefix.rfind('.') != std::string::npos) {
+      prefix.resize(prefix.rfind('.'));
+      if (prefix == open_name) return;
+      const auto found = index_by_name_.find(prefix);
+      if (found == index_by_name_.end()) continue;
+      throw ConfigError(
+          module.where,
+          format("module \"{}\" stands {} its parent \"{}\", expected it while the parent "
+                 "executes",
+                 module.name, found->second > index ? "before" : "after the end of", prefix));
+    }
+  }
+
+  [[nodiscard]] bool is_rotary(const ModuleEntry& module) const {
+    return module.class_name.find("Rotary") != std::string::npos;
+  }
+
+  void enter(std::size_t index, const std::vector<std::size_t>& open) {
+    const ModuleEntry& module = modules_[index];
+    for (const std::size_t ancestor : open) compute_attention_before(ancestor, index);
+    ModuleTraits traits;
+    const bool takes_ids = module.name.empty() || module.class_name == "Embedding";
+    traits.positional_gradient_input =
+        module.positional_gradient_input.value_or(!takes_ids && !is_rotary(module));
+    traits.gradient_output = module.gradient_output.value_or(!is_rotary(module));
+    traits.block = static_cast<int>(module.block.value_or(-1));
+    assembler_.enter(module.name, module.class_name, traits);
+    for (const ParameterEntry& parameter : module.parameters) assembler_.own(parameter.name);
+    compute_class(module);
+  }
+
+  void leave(std::vector<std::size_t>& open) {
+    const ModuleEntry& module = modules_[open.back()];
+    if (module.attention && last_product_below(open.back()) == 0) compute_attention();
+    if (module.name.empty() && vocab_) compute(OperatorKind::CrossEntropy, 0, *vocab_, {});
+    assembler_.exit();
+    open.pop_back();
+  }
+
+  /// Index of the last Linear below a module: the output projection of an attention; 0: none.
+  [[nodiscard]] std::size_t last_product_below(std::size_t index) const {
+    std::size_t last = 0;
+    for (std::size_t i = index + 1; i < modules_.size(); ++i) {
+      if (!is_below(modules_[i].name, modules_[index].name)) break;
+      if (is_matrix_product(modules_[i].class_name)) last = i;
+    }
+    return last;
+  }
+
+  void compute_attention_before(std::size_t ancestor, std::size_t index) {
+    if (!modules_[ancestor].attention || last_product_below(ancestor) != index) return;
+    compute_attention();
+  }
+
+  void compute_attention() {
+    const ModelShape& shape = model().shape;
+    compute(OperatorKind::Attention, 0, shape.heads * shape.head_dim, {});
+  }
+
+  void compute(OperatorKind kind, std::int64_t inputs, std::int64_t outputs,
+               const std::vector<std::string>& gradients) {
+    assembler_.compute(kind, inputs, outputs, gradients);
+    width_ = outputs;
+  }
+
+  void compute_class(const ModuleEntry& module) {
+    const std::string& name = module.class_name;
+    if (is_matrix_product(name) || name == "Embedding") {
+      compute_matrix_class(module);
+    } else if (ends_with(name, "RMSNorm") || ends_with(name, "LayerNorm")) {
+      compute_norm(module);
+    } else if (is_activation(name) || name == "Dropout") {
+      compute_elementwise(module,
+                          name == "Dropout" ? OperatorKind::Dropout : OperatorKind::Activation);
+    } else {
+      compute_unknown_class(module);
+    }
+  }
+
+  /// Names of the module's parameters: with matrices last (nn.Linear: bias before weight) or first.
+  [[nodiscard]] static std::vector<std::string> names(const ModuleEntry& module,
+                                                      bool matrices_last) {
+    std::vector<std::string> result;
+    for (const bool matrices : {!matrices_last, matrices_last}) {
+      for (const ParameterEntry& parameter : module.parameters) {
+        if ((parameter.shape.size() >= 2) == matrices) result.push_back(parameter.name);
+      }
+    }
+    return result;
+  }
+
+  void compute_matrix_class(const ModuleEntry& module) {
+    const auto matrix = std::find_if(module.parameters.begin(), module.parameters.end(),
+                                     [](const ParameterEntry& p) { return p.shape.size() == 2; });
+    if (matrix == module.parameters.end()) {
+      throw ConfigError(module.where,
+                        format("{} \"{}\" has no parameter of two dimensions, expected its weight",
+                               module.class_name, module.name));
+    }
+    const std::int64_t first = matrix->shape[0];
+    const std::int64_t second = matrix->shape[1];
+    if (module.class_name == "Embedding") {
+      compute(OperatorKind::Embedding, first, second, names(module, true));
+    } else if (module.class_name == "Conv1D") {  // {in, out}
+      compute(OperatorKind::Linear, first, second, names(module, true));
+    } else {
+      compute(OperatorKind::Linear, second, first, names(module, true));
+    }
+  }
+
+  void compute_norm(const ModuleEntry& module) {
+    const OperatorKind kind =
+        ends_with(module.class_name, "RMSNorm") ? OperatorKind::RmsNorm : OperatorKind::LayerNorm;
+    const std::int64_t own = module.parameters.empty() ? 0 : elements(module.parameters.front());
+    // A norm over each head (Qwen3's q_norm) has a short weight and a wide input.
+    const bool per_head = own > 0 && own == model().shape.head_dim && width_ % own == 0;
+    const std::int64_t width = per_head ? std::max(width_, own) : (own > 0 ? own : width_);
+    if (width > 0) compute(kind, 0, width, names(module, false));
+  }
+
+  void compute_elementwise(const ModuleEntry& module, OperatorKind kind) {
+    if (width_ > 0) {
+      compute(kind, 0, width_, names(module, false));
+    } else if (!module.parameters.empty()) {
+      compute_unknown_class(module);
+    } else {
+      assume(format("\"{}\" ({}) costs nothing: no width is known before it", module.name,
+                    module.class_name));
+    }
+  }
+
+  /// Matrices count as products, other parameters as element-wise products; without any: a
+  /// container.
+  void compute_unknown_class(const ModuleEntry& module) {
+    if (module.parameters.empty()) return;
+    assume(
+        format("\"{}\" ({}): its matrices count as products of all tokens, its vectors as "
+               "element-wise products",
+               module.name, module.class_name));
+    for (const ParameterEntry& parameter : module.parameters) {
+      if (parameter.shape.size() >= 2) {
+        const std::int64_t outputs = parameter.shape[0];
+        compute(OperatorKind::Linear, elements(parameter) / outputs, outputs, {parameter.name});
+      } else {
+        compute(OperatorKind::Multiply, 0, std::max(width_, elements(parameter)), {parameter.name});
+      }
+    }
+  }
+
+  [[nodiscard]] std::int64_t elements(const ParameterEntry& entry) const {
+    const Model& built = assembler_.model();
+    return built.parameters[assembler_.parameter(entry.name).index()].elements;
+  }
+
+  JsonObject root_;
+  std::vector<ModuleEntry> modules_;
+  std::map<std::string, std::size_t> index_by_name_;
+  std::optional<std::int64_t> hidden_;
+  std::optional<std::int64_t> vocab_;
+  ModelAssembler assembler_;
+  std::int64_t width_ = 0;  ///< elements a token that the last operator put out
+};
+
+}  // namespace
+
+Model read_listing(const JsonDocument& document) { return ListingReader(document).read(); }
+
+}  // namespace zerosim::internal

@@ -1,9 +1,10 @@
 /// \file
 /// A network as a training framework sees it: modules, parameters, and what one forward pass does.
 ///
-/// Two orders matter and differ. *Registration* (`named_parameters()`) fixes the layout of flat buffers
-/// (spec B2.1, rule 72 of deepspeed_recorded.md) and parameter ids (C1.2). *Execution* fixes when hooks
-/// fire (C2) and when gradients arrive (B3). A Model holds both; it knows neither batch nor device.
+/// Two orders matter and differ. *Registration* (`named_parameters()`) fixes the layout of flat
+/// buffers (spec B2.1, rule 72 of deepspeed_recorded.md) and parameter ids (C1.2). *Execution*
+/// fixes when hooks fire (C2) and when gradients arrive (B3). A Model holds both; it knows neither
+/// batch nor device.
 ///
 /// Not modelled: control flow that depends on data.
 #pragma once
@@ -35,8 +36,8 @@ struct Module {
   /// Whether some *positional* input requires a gradient: only then does a post-backward hook fire
   /// (C2.5). False for the root, the embedding, and modules called by keyword (HF attention).
   bool positional_gradient_input = true;
-  /// Whether its output requires a gradient: only then does a pre-backward hook fire (C2.4). False for
-  /// position tables such as rotary_emb, which backward never visits.
+  /// Whether its output requires a gradient: only then does a pre-backward hook fire (C2.4). False
+  /// for position tables such as rotary_emb, which backward never visits.
   bool gradient_output = true;
   int block = -1;  ///< index of the checkpointed unit (transformer block) it is in; -1: outside
 };
@@ -45,14 +46,15 @@ struct Module {
 enum class OperatorKind {
   Embedding,     ///< rows of a table: `outputs` = width, `inputs` = rows of the table
   Linear,        ///< `inputs` x `outputs`
-  RmsNorm,       ///< width `outputs`
+  RmsNorm,       ///< elements of a token `outputs` (hidden; heads x head_dim for Qwen3's q_norm)
   LayerNorm,     ///< width `outputs`
   Rotary,        ///< position rotation of q and k
-  Attention,     ///< scores and values; heads from ModelShape
+  Attention,     ///< scores and values, causal; heads from ModelShape; `inputs` = window, 0: none
   ResidualAdd,   ///< width `outputs`
   Activation,    ///< element-wise, width `outputs` (silu, gelu)
   Multiply,      ///< gate times up, width `outputs`
   CrossEntropy,  ///< loss over `outputs` = vocabulary
+  Dropout,       ///< width `outputs`; nothing unless BatchShape::dropout
 };
 
 struct Operator {
@@ -61,9 +63,11 @@ struct Operator {
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
   /// Parameters whose gradient this operator's backward produces, in order of arrival
-  /// (nn.Linear: bias before weight; LayerNorm: weight before bias; rule 5 of deepspeed_recorded.md).
+  /// (nn.Linear: bias before weight; LayerNorm: weight before bias; rule 5 of
+  /// deepspeed_recorded.md).
   std::vector<ParameterId> gradients;
-  bool saves_input = true;  ///< false: an earlier operator already keeps this tensor (k and v of q, k, v)
+  bool saves_input =
+      true;  ///< false: an earlier operator already keeps this tensor (k and v of q, k, v)
 };
 
 /// One thing that happens in a forward pass, in order. Backward is the reverse: Exit becomes the
@@ -92,28 +96,76 @@ struct Model {
   std::string name;
   std::string family;  ///< HF model_type, or "listing"
   ModelShape shape;
-  std::vector<Parameter> parameters;    ///< in order of registration
-  std::vector<Module> modules;          ///< in order of first execution; [0] is the root
+  std::vector<Parameter> parameters;  ///< in order of registration
+  std::vector<Module> modules;        ///< in order of first execution; [0] is the root
   std::vector<Operator> operators;
-  std::vector<ExecutionStep> forward;   ///< one forward pass, loss included
+  std::vector<ExecutionStep> forward;  ///< one forward pass, loss included
   bool tied_embeddings = false;
   std::vector<std::string> assumptions;  ///< defaults that were filled in
 };
 
 [[nodiscard]] std::int64_t parameter_count(const Model& model);
 [[nodiscard]] std::int64_t trainable_parameter_count(const Model& model);
-/// Parameters without position tables, as FLOP formulas count them (spec/kernels.md section 1).
+/// Parameters without position tables, as FLOP formulas count them (spec/kernels.md section 1):
+/// tables are those of embedding modules called wpe, embed_positions, position_embeddings or
+/// pos_embed.
 [[nodiscard]] std::int64_t parameter_count_without_positions(const Model& model);
-/// Largest sum of one module's own parameters: what DeepSpeed's estimators call the largest layer (F4).
+/// Largest sum of one module's own parameters: what DeepSpeed's estimators call the largest layer
+/// (F4).
 [[nodiscard]] std::int64_t largest_module_parameters(const Model& model);
 
-/// Reads a preset's name ("llama-2-7b"), a Hugging Face config.json, or a module listing
-/// (`"format": "zerosim.module_listing"`); which of them is seen from the text.
-/// \throws ConfigError  naming the file, the missing or unsupported key, and for an unknown name the
+/// Reads a preset's name ("llama-2-7b"), a Hugging Face config.json (or the folder that holds one),
+/// or a module listing; which of the two files it is is seen from the text.
+///
+/// Hugging Face `model_type`: llama (TinyLlama too), mistral, qwen2 (2.5 too), qwen3, gpt2; built
+/// as the model for causal language modelling, loss included, whatever `architectures` says. Keys
+/// that change no shape or cost are ignored, as Hugging Face ignores unknown ones; an absent key
+/// gets Hugging Face's own default, listed in `assumptions`, except the sizes without which no
+/// model can be known.
+///
+/// A module listing describes a network that no config does (examples/write_module_listing.py
+/// writes one with PyTorch's hooks; examples/module_listing.json is one):
+///
+///     "format"        "zerosim.module_listing"
+///     "version"       1
+///     "name"          optional text
+///     "hidden"        optional: width of the stream between blocks (default: width of the first
+///     embedding) "vocab"         optional: width of the logits; with it the root ends with a cross
+///     entropy "max_positions" optional: longest sequence "registration"  optional: all parameter
+///     names in the order of named_parameters()
+///                     (default: the order of "modules")
+///     "modules"       called modules in order of first execution; a parent before its children,
+///     the root,
+///                     named "", first. Each:
+///         "name"          dotted path; the parent is the nearest listed prefix
+///         "class"         class name, which selects the cost: Linear, Conv1D, Embedding,
+///         ...LayerNorm,
+///                         ...RMSNorm, Dropout, and activations (SiLU, GELU, ReLU, ...); others
+///                         cost nothing, except that own matrices count as matrix multiplications
+///         "parameters"    optional: [{"name": full dotted name, "shape": as PyTorch stores it,
+///                         "trainable": default true, "dtype": ignored}]; a tied parameter is
+///                         listed by each owner under its one name
+///         "attention"     optional {"heads", "kv_heads": default heads, "head_dim"}: scores and
+///         values
+///                         are computed before the last Linear below it
+///         "block"         optional: index of the checkpointed unit (default: a module with
+///         children whose
+///                         name ends with an integer, outside of others, is a block)
+///         "positional_gradient_input", "gradient_output"   optional, see Module
+///
+/// Not seen by a listing, so without cost: additions, products and rotations between modules, and
+/// that siblings share an input (each Linear is taken to keep its own). \throws ConfigError  naming
+/// the file, the missing or unsupported key, and for an unknown name the
 ///                      nearest preset.
 [[nodiscard]] Model load_model(const std::string& name_or_path);
 
-/// Names that `load_model` knows, with their parameter counts: printed by `zerosim model --list`.
+/// As `load_model` of a file; `file` stands for it in messages.
+[[nodiscard]] Model parse_model(std::string text, const std::string& file);
+
+/// Names that `load_model` knows, in alphabetical order.
+[[nodiscard]] std::vector<std::string> model_preset_names();
+
+/// One line a preset, name and parameter count: printed by `zerosim model --list`.
 [[nodiscard]] std::vector<std::string> model_presets();
 
 }  // namespace zerosim

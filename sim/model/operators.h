@@ -1,8 +1,40 @@
 /// \file
-/// What each operator costs for a given batch: kernels with FLOPs and bytes, and tensors kept for backward.
+/// What each operator costs for a given batch: kernels with FLOPs and bytes, and tensors kept for
+/// backward.
 ///
-/// Source: spec/kernels.md section 1 (FLOPs and bytes), zero_schedule.md E5 (activations). Device-free:
-/// seconds are the engine's business (sim/engine/kernel_time.h).
+/// Source: spec/kernels.md section 1 (FLOPs and bytes), zero_schedule.md E5 (activations).
+/// Device-free: seconds are the engine's business (sim/engine/kernel_time.h).
+///
+/// **FLOPs**, T tokens, x bytes an element. A Linear is one GEMM: forward m = T, n = out, k = in;
+/// gradient of the input m = T, n = in, k = out; of the weight m = out, n = in, k = T; each moves
+/// x(mk + kn + mn) bytes. A bias is added in the forward GEMM and its gradient is one reduction.
+/// Attention that is fused
+/// ("flash") computes only what the causal mask and the window w leave, T(w - w^2/2s) pairs of
+/// query and key with w <= s: 2 T s (heads x head_dim) without window; backward 2.5 times that.
+/// Unfused attention computes all T s pairs, as bmm does; backward twice. Element-wise arithmetic
+/// is not counted.
+///
+/// **Bytes** of the memory-bound operators are those of the kernels that Hugging Face's eager code
+/// runs, each reading and writing device memory in full. The table of kernels.md section 1 gives
+/// less where it assumes fusion: RMSNorm is computed in fp32 by 8 kernels (cast, square, mean,
+/// scale, cast, weight: 36 B an element in bf16, not 4), rotary takes 10 x an element (not 2 x),
+/// SwiGLU 5 x forward and 9 x backward (not 3 and 5).
+///
+/// **Launches** keep to the counts of kernels.md section 5, 25 forward and 50 backward for a Llama
+/// layer with flash attention, for which that section states its host times. A trace of the eager
+/// code has more and smaller kernels (8 rather than 4 in an RMSNorm, 10 rather than 5 in rotary).
+///
+/// **Saved** bytes follow what autograd keeps. A Llama layer with flash attention: E5's
+/// 12 h + 4 h_kv + 8 f + 4 a a token, and the 8 h that E5 adds for Hugging Face's RMSNorm, as that
+/// is what such models run: each of the two norms keeps its fp32 input (4 h) and its normalised
+/// output (2 h) where E5's main line has 2 h. (h_kv = kv_heads x head_dim, f = ffn, a = heads.)
+/// GPT-2: 34 h and 5 a s without flash, 34 h + 4 a with it; without dropout 32 h, and 2 a s.
+/// Unfused attention of the Llama family keeps an fp32 softmax and its cast: 6 a s. Statistics of
+/// norms (4 or 8 B a token) are left out, as in E5. The logits keep 10 B each: bf16, fp32 copy,
+/// log-softmax.
+///
+/// Not modelled: fused norms and losses, torch.compile, copies that repeat k and v for grouped
+/// queries.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +58,9 @@ enum class KernelClass {
 /// One device kernel, or several of one class that run back to back.
 struct Kernel {
   KernelClass kernel_class = KernelClass::Memory;
-  std::string_view name;  ///< string literal, e.g. "gemm_forward"
+  /// String literal: "gemm_forward", "gemm_input_gradient", "gemm_weight_gradient",
+  /// "attention_forward", "attention_backward", "attention_scores", "softmax", "rms_norm", ...
+  std::string_view name;
   Flops flops;
   Bytes bytes;  ///< read + written in device memory
   std::int64_t m = 0, n = 0, k = 0;
@@ -49,22 +83,25 @@ struct OperatorCost {
   std::vector<Kernel> forward;
   std::vector<Kernel> backward_input;    ///< gradient of the operator's input
   std::vector<Kernel> backward_weights;  ///< gradients of its parameters
-  Bytes saved;     ///< newly kept from this operator's forward to its backward
-  Bytes input;     ///< size of its input (= of that gradient)
-  Bytes output;    ///< size of its output (= of that gradient)
-  Bytes logits;    ///< part of `saved` that is logits and their fp32 copies (E5)
+  Bytes saved;               ///< newly kept from this operator's forward to its backward
+  Bytes input;               ///< size of its input (= of that gradient)
+  Bytes output;              ///< size of its output (= of that gradient)
+  Bytes logits;              ///< part of `saved` that is logits and their fp32 copies (E5)
   Bytes backward_workspace;  ///< extra while its backward runs (fp32 gradient of the logits)
 };
 
-/// \throws ConfigError  if the batch is not positive.
+/// Parameters that are not trainable get no `backward_weights`.
+/// \throws ConfigError  if the batch is not positive, or so large that bytes leave 64 bits.
 [[nodiscard]] OperatorCost operator_cost(const Model& model, const Operator& op,
                                          const BatchShape& batch);
 
 /// Bytes that a checkpointed block keeps: its input, tokens x hidden.
+/// \throws ConfigError  as `operator_cost`, and if a module listing does not say `hidden`.
 [[nodiscard]] Bytes checkpoint_bytes(const Model& model, const BatchShape& batch);
 
 /// FLOPs of one token, forward and backward, recomputation not counted:
-/// 6 N + 12 L h s, the convention of PaLM and of data/cases/README.md (`throughput.tflops_per_gpu`).
+/// 6 N + 12 L h s with all parameters N and h = hidden, no discount for the causal mask: the
+/// convention of PaLM and of data/cases/README.md (`throughput.tflops_per_gpu`).
 [[nodiscard]] Flops model_flops_per_token(const Model& model, std::int64_t sequence);
 
 }  // namespace zerosim
