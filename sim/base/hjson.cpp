@@ -9,6 +9,8 @@
 namespace zerosim::internal {
 namespace {
 
+constexpr std::size_t kMostDuplicates = 100;
+
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
@@ -57,8 +59,9 @@ class HjsonReader {
   [[noreturn]] void fail(std::size_t offset, const std::string& message) const {
     throw ConfigError(locate(text_, offset, name_), message);
   }
-  void note(std::size_t offset, const char* code, std::string what) {
-    result_.beyond_json.push_back({code, std::move(what), locate(text_, offset, name_)});
+  void note(std::size_t offset, const char* code, const char* what) {
+    if (result_.beyond_json) return;
+    result_.beyond_json = JsonFinding{code, what, locate(text_, offset, name_)};
   }
 
   void emit(char c, std::size_t origin) {
@@ -194,7 +197,7 @@ class HjsonReader {
       read_key_without_quotes();
     }
     std::string key = result_.json.substr(json_start + 1, result_.json.size() - json_start - 2);
-    if (!keys.insert(key).second) {
+    if (!keys.insert(key).second && result_.duplicates.size() < kMostDuplicates) {
       result_.duplicates.push_back({"duplicate_keys", std::move(key), locate(text_, start, name_)});
     }
   }

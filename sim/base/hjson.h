@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,8 @@ inline constexpr int kMaximumJsonDepth = 200;
 struct NormalisedHjson {
   std::string json;
   std::vector<std::size_t> origin;  ///< json[i] stands at text[origin[i]]; one more for the end
-  std::vector<JsonFinding> beyond_json;  ///< in order of the text
-  std::vector<JsonFinding> duplicates;   ///< keys that their object already has
+  std::optional<JsonFinding> beyond_json;  ///< the first thing that strict JSON lacks
+  std::vector<JsonFinding> duplicates;     ///< keys that their object already has, the first 100
 };
 
 /// \throws ConfigError  with line and column. Findings made before it are kept in `result`.

@@ -181,6 +181,16 @@ std::optional<ParseFailure> number_failure(std::string_view text, const JsonValu
   return std::nullopt;
 }
 
+/// Whether a JSON string literal, quotes included, means `value`.
+bool is_string_of(std::string_view literal, const std::string& value) {
+  if (literal.find('\\') == std::string_view::npos) {
+    return literal.substr(1, literal.size() - 2) == value;
+  }
+  JsonValue parsed;
+  return !parse_json(literal, Strictness::Json, parsed) && parsed.isString() &&
+         parsed.asString() == value;
+}
+
 std::string quoted_text(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -337,8 +347,8 @@ JsonDocument JsonDocument::from_strict_json(std::string text, const std::string&
   } catch (const ConfigError&) {
     failure = std::current_exception();
   }
-  if (!normalised.beyond_json.empty()) {  // comes before the failure, and is likely its reason
-    const JsonFinding& first = normalised.beyond_json.front();
+  if (normalised.beyond_json) {  // comes before the failure, and is likely its reason
+    const JsonFinding& first = *normalised.beyond_json;
     throw ConfigError(first.where, format("found {}, expected strict JSON", first.what),
                       first.code);
   }
@@ -372,10 +382,8 @@ SourceLocation JsonDocument::key_location(const JsonValue& object, const std::st
   scan(text, static_cast<std::size_t>(object.getOffsetStart()), [&](std::size_t offset, int depth) {
     if (depth == 1 && text[offset] == '"') last_string = offset;
     if (depth == 1 && text[offset] == ':' && last_string != std::string_view::npos) {
-      JsonValue name;
       const std::size_t length = after_string(text, last_string) - last_string;
-      const bool read = !parse_json(text.substr(last_string, length), Strictness::Json, name);
-      if (read && name.isString() && name.asString() == key) found = last_string;
+      if (is_string_of(text.substr(last_string, length), key)) found = last_string;
     }
     return depth > 1 || text[offset] != '}';
   });
