@@ -1,0 +1,36 @@
+#include <array>
+
+#include "sim/cli/command.h"
+
+namespace zerosim {
+
+std::span<const CommandEntry> commands() {
+  static constexpr std::array<CommandEntry, 7> kCommands = {{
+      {"", "model", "Modules, parameters, FLOPs and bytes of a model",
+       "zerosim model --model llama-2-7b --seq 2048", make_model_command},
+      {"", "memory", "Model states and peak memory per GPU, without running time",
+       "zerosim memory --params 7e9 --precision bf16\n"
+       "  zerosim memory --accounting paper --params 7.5e9 --world 64\n"
+       "  zerosim memory --like-deepspeed --params 2851e6 --largest-layer 32e6 --gpus-per-node 8\n"
+       "  zerosim memory --model llama-2-7b --cluster dgx-a100-80 --strategies zero2,zero3",
+       make_memory_command},
+      {"", "schedule", "The collectives that a rank issues, in order",
+       "zerosim schedule --model gpt2 --world 4 --ds-config ds_zero3.json --json",
+       make_schedule_command},
+      {"", "run", "One strategy in depth",
+       "zerosim run --model llama-2-7b --cluster dgx-a100-80 --gpus-per-node 4 --ds-config "
+       "ds_zero3.json",
+       make_run_command},
+      {"", "compare", "Several strategies side by side, and which to choose",
+       "zerosim compare --model llama-2-7b --cluster dgx-a100-80 --gpus-per-node 4 "
+       "--strategies ddp,zero1,zero2,zero3 --micro-batch 4",
+       make_compare_command},
+      {"validate", "memory", "Published memory rows against the simulator",
+       "zerosim validate memory rows.csv", make_validate_memory_command},
+      {"topo", "presets", "The clusters that --cluster knows by name", "zerosim topo presets",
+       make_topo_presets_command},
+  }};
+  return kCommands;
+}
+
+}  // namespace zerosim

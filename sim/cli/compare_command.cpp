@@ -1,0 +1,55 @@
+#include <algorithm>
+
+#include "sim/analysis/report.h"
+#include "sim/cli/command.h"
+#include "sim/cli/experiment_flags.h"
+#include "sim/cli/output.h"
+#include "sim/report/report_text.h"
+
+namespace zerosim {
+
+namespace {
+
+class CompareCommand : public Command {
+ public:
+  void add_flags(CLI::App& app) override {
+    add_model_flag(app, flags_);
+    add_cluster_flags(app, flags_);
+    add_batch_flags(app, flags_);
+    add_strategy_flags(app, flags_);
+    app.add_flag("--json", json_, "JSON");
+  }
+
+  int run() override {
+    std::vector<std::string> assumptions;
+    Experiment experiment{required_model(flags_), required_cluster(flags_), {}};
+    experiment.batch = batch_shape(flags_, experiment.model, assumptions);
+    const std::vector<Strategy> strategies =
+        load_strategies(flags_, experiment.model, experiment.cluster.world_size(),
+                        {"ddp", "zero1", "zero2", "zero3"}, assumptions);
+    const Comparison comparison = compare(experiment, strategies);
+    if (json_) {
+      JsonValue json = comparison_json(comparison);
+      add_inputs(json, flags_);
+      print(json);
+    } else {
+      print(comparison_text(comparison));
+    }
+    const bool any_fits = std::any_of(
+        comparison.strategies.begin(), comparison.strategies.end(),
+        [](const StrategyReport& report) { return report.verdict != Verdict::DoesNotFit; });
+    return any_fits ? kYes : kNo;
+  }
+
+ private:
+  ExperimentFlags flags_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_compare_command() {
+  return std::make_unique<CompareCommand>();
+}
+
+}  // namespace zerosim

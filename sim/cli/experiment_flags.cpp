@@ -1,0 +1,257 @@
+#include "sim/cli/experiment_flags.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "sim/base/text.h"
+#include "sim/cli/numbers.h"
+
+namespace zerosim {
+
+namespace {
+
+/// Tokens of a sequence if `--seq` does not say.
+constexpr std::int64_t kDefaultSequence = 2048;
+
+std::optional<std::int64_t> optional_integer(const std::string& text, std::string_view flag,
+                                             const IntegerRange& range) {
+  if (text.empty()) return std::nullopt;
+  return parse_integer(text, flag, range);
+}
+
+TrainingFlags training_flags(const ExperimentFlags& flags) {
+  TrainingFlags training;
+  training.micro_batch = optional_integer(flags.micro_batch, "--micro-batch", kMicroBatchRange);
+  training.grad_accum = optional_integer(flags.grad_accum, "--grad-accum", kGradAccumRange);
+  if (!flags.precision.empty()) {
+    training.precision = parse_precision(flags.precision, "--precision");
+  }
+  if (!flags.optimizer.empty()) {
+    training.optimizer = parse_optimizer(flags.optimizer, "--optimizer");
+  }
+  if (!flags.checkpointing.empty()) {
+    training.checkpointing = parse_checkpointing(flags.checkpointing, "--activation-checkpointing");
+  }
+  training.config_as = parse_config_mode(flags.config_as, "--config-as");
+  training.deepspeed_version = flags.deepspeed_version;
+  return training;
+}
+
+/// Fills in what the flags leave open from the first file. \returns what it filled in, as
+/// sentences.
+std::vector<std::string> follow_file(TrainingFlags& training, const Strategy& file) {
+  std::vector<std::string> sentences;
+  const auto follow = [&](const char* what, auto& value, const auto& from, const auto& shown) {
+    if (value) return;
+    value = from;
+    sentences.push_back(format("{} {}: as in {}", what, shown, file.name));
+  };
+  follow("micro batch", training.micro_batch, file.micro_batch, file.micro_batch);
+  follow("gradient accumulation", training.grad_accum, file.grad_accum, file.grad_accum);
+  follow("precision", training.precision, file.precision, to_string(file.precision));
+  return sentences;
+}
+
+void prepend(std::vector<std::string>& sentences, const std::vector<std::string>& first) {
+  sentences.insert(sentences.begin(), first.begin(), first.end());
+}
+
+/// 64-bit FNV-1a (offset basis and prime of the FNV reference).
+std::string fnv1a(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char byte : bytes) {
+    hash ^= static_cast<unsigned char>(byte);
+    hash *= 0x100000001b3U;
+  }
+  return format("{:016x}", hash);
+}
+
+bool is_file(const std::string& name) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(name, error);
+}
+
+}  // namespace
+
+void add_model_flag(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--model", flags.model,
+                 "Preset's name, Hugging Face config.json, or module listing");
+}
+
+void add_cluster_flags(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--cluster", flags.cluster, "Preset's name or cluster file");
+  app.add_option("--nodes,--num_nodes,--num-nodes", flags.nodes, "Nodes");
+  app.add_option("--gpus-per-node,--num_gpus,--num-gpus", flags.gpus_per_node,
+                 "GPUs used in each node");
+}
+
+void add_world_flag(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--world", flags.world, "Ranks, where no cluster is given");
+}
+
+void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--micro-batch", flags.micro_batch, "Sequences per GPU and micro step");
+  app.add_option("--seq", flags.sequence,
+                 "Tokens of a sequence (default: 2048, or the model's positions if fewer)");
+  app.add_option("--precision", flags.precision, "fp32, fp16 or bf16");
+  app.add_flag("--no-flash-attention", flags.no_flash_attention,
+               "Attention that stores its score matrix");
+}
+
+void add_strategy_flags(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--ds-config,--deepspeed", flags.ds_configs, "Files as given to `deepspeed`");
+  app.add_option("--strategies", flags.strategies,
+                 "Comma-separated names: " + join(strategy_names(), ", "))
+      ->delimiter(',');
+  app.add_option("--grad-accum", flags.grad_accum, "Micro steps per optimizer step");
+  app.add_option("--activation-checkpointing", flags.checkpointing, "none, full or selective");
+  app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
+  app.add_option("--config-as", flags.config_as, "How files are read: auto, deepspeed or hf");
+  app.add_option("--deepspeed-version", flags.deepspeed_version, "0.14 or 0.19");
+}
+
+Model required_model(const ExperimentFlags& flags) {
+  if (flags.model.empty()) {
+    throw ConfigError(
+        "--model is missing; expected a preset's name (`zerosim model --list`), a Hugging Face "
+        "config.json or a module listing");
+  }
+  return load_model(flags.model);
+}
+
+Cluster required_cluster(const ExperimentFlags& flags) {
+  if (flags.cluster.empty()) {
+    throw ConfigError(
+        "--cluster is missing; expected a preset's name (`zerosim topo presets`) or a cluster "
+        "file");
+  }
+  const auto nodes = optional_integer(flags.nodes, "--nodes", kNodeRange);
+  const auto gpus = optional_integer(flags.gpus_per_node, "--gpus-per-node", kGpusPerNodeRange);
+  return load_cluster(flags.cluster, static_cast<int>(nodes.value_or(-1)),
+                      static_cast<int>(gpus.value_or(-1)));
+}
+
+std::optional<Cluster> optional_cluster(const ExperimentFlags& flags) {
+  if (!flags.cluster.empty()) {
+    if (!flags.world.empty()) {
+      throw ConfigError("--world and --cluster are both given; expected one of them");
+    }
+    return required_cluster(flags);
+  }
+  if (!flags.nodes.empty() || !flags.gpus_per_node.empty()) {
+    throw ConfigError("--nodes and --gpus-per-node need --cluster; without one, give --world");
+  }
+  return std::nullopt;
+}
+
+int required_world_size(const ExperimentFlags& flags, const std::optional<Cluster>& cluster) {
+  if (cluster) return cluster->world_size();
+  if (flags.world.empty()) {
+    throw ConfigError("--world is missing; expected the number of ranks, or --cluster");
+  }
+  return static_cast<int>(parse_integer(flags.world, "--world", kWorldRange));
+}
+
+BatchShape batch_shape(const ExperimentFlags& flags, const Model& model,
+                       std::vector<std::string>& assumptions) {
+  const std::int64_t positions = model.shape.max_positions;
+  BatchShape batch;
+  batch.micro_batch =
+      optional_integer(flags.micro_batch, "--micro-batch", kMicroBatchRange).value_or(1);
+  batch.flash_attention = !flags.no_flash_attention;
+  if (!flags.precision.empty()) {
+    batch.compute = model_dtype(parse_precision(flags.precision, "--precision"));
+  }
+  if (const auto sequence = optional_integer(flags.sequence, "--seq", kSequenceRange)) {
+    batch.sequence = *sequence;
+    if (positions > 0 && *sequence > positions) {
+      assumptions.push_back(
+          format("sequence {} is longer than the model's {} positions", *sequence, positions));
+    }
+    return batch;
+  }
+  batch.sequence = positions > 0 ? std::min(positions, kDefaultSequence) : kDefaultSequence;
+  assumptions.push_back(
+      format("sequence {}: --seq is not given; {}", batch.sequence,
+             batch.sequence == kDefaultSequence ? "our default" : "the model's positions"));
+  return batch;
+}
+
+std::vector<Strategy> load_strategies(const ExperimentFlags& flags, const Model& model,
+                                      int world_size, const std::vector<std::string>& defaults,
+                                      const std::vector<std::string>& assumptions) {
+  TrainingFlags training = training_flags(flags);
+  std::vector<Strategy> files;
+  for (const std::string& path : flags.ds_configs) {
+    files.push_back(load_deepspeed_config(path, training, model, world_size));
+  }
+  std::vector<std::string> followed;
+  if (!files.empty()) followed = follow_file(training, files.front());
+
+  std::vector<std::string> names = flags.strategies;
+  if (names.empty() && files.empty()) names = defaults;
+  std::vector<Strategy> strategies;
+  for (const std::string& name : names) {
+    strategies.push_back(named_strategy(name, training, world_size));
+    prepend(strategies.back().assumptions, followed);
+  }
+  std::move(files.begin(), files.end(), std::back_inserter(strategies));
+  for (Strategy& strategy : strategies) prepend(strategy.assumptions, assumptions);
+  return strategies;
+}
+
+BatchShape batch_of(const BatchShape& batch, const Strategy& strategy) {
+  BatchShape own = batch;
+  own.micro_batch = strategy.micro_batch;
+  own.compute = model_dtype(strategy.precision);
+  return own;
+}
+
+std::vector<std::string> merged(const std::vector<std::vector<std::string>>& sentences) {
+  std::vector<std::string> all;
+  for (const std::vector<std::string>& part : sentences) {
+    for (const std::string& sentence : part) {
+      if (std::find(all.begin(), all.end(), sentence) == all.end()) all.push_back(sentence);
+    }
+  }
+  return all;
+}
+
+void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
+  JsonValue& inputs = json["inputs"];
+  JsonValue& given = inputs["flags"] = JsonValue(Json::objectValue);
+  const auto flag = [&](const char* name, const std::string& value) {
+    if (!value.empty()) given[name] = value;
+  };
+  flag("model", flags.model);
+  flag("cluster", flags.cluster);
+  flag("nodes", flags.nodes);
+  flag("gpus_per_node", flags.gpus_per_node);
+  flag("world", flags.world);
+  flag("strategies", join(flags.strategies, ","));
+  flag("micro_batch", flags.micro_batch);
+  flag("seq", flags.sequence);
+  flag("grad_accum", flags.grad_accum);
+  flag("precision", flags.precision);
+  flag("activation_checkpointing", flags.checkpointing);
+  flag("optimizer", flags.optimizer);
+  flag("config_as", flags.config_as);
+  flag("deepspeed_version", flags.deepspeed_version);
+  if (flags.no_flash_attention) given["no_flash_attention"] = true;
+
+  JsonValue& files = inputs["files"] = JsonValue(Json::arrayValue);
+  std::vector<std::string> paths = flags.ds_configs;
+  for (const std::string& path : {flags.model, flags.cluster}) {
+    if (is_file(path)) paths.push_back(path);
+  }
+  for (const std::string& path : paths) {
+    JsonValue entry(Json::objectValue);
+    entry["path"] = path;
+    entry["fnv1a"] = fnv1a(read_file(path));
+    files.append(entry);
+  }
+  json["zerosim"] = ZEROSIM_VERSION;
+}
+
+}  // namespace zerosim

@@ -1,0 +1,74 @@
+/// \file
+/// Flags that say what is trained, how and where, and what they resolve to.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/analysis/report.h"
+#include "sim/base/json.h"
+#include "sim/model/model.h"
+#include "sim/model/operators.h"
+#include "sim/strategy/strategy.h"
+#include "topology/cluster.h"
+
+namespace zerosim {
+
+/// The flags as written; empty: not given. Numbers are read by the functions below, so that every
+/// message names its flag.
+struct ExperimentFlags {
+  std::string model;
+  std::string cluster, nodes, gpus_per_node, world;
+  std::vector<std::string> ds_configs, strategies;
+  std::string micro_batch, sequence, grad_accum;
+  std::string precision, checkpointing, optimizer;
+  std::string config_as = "auto", deepspeed_version = "0.19";
+  bool no_flash_attention = false;
+};
+
+void add_model_flag(CLI::App& app, ExperimentFlags& flags);
+void add_cluster_flags(CLI::App& app, ExperimentFlags& flags);
+/// `--world`, for commands that need no cluster.
+void add_world_flag(CLI::App& app, ExperimentFlags& flags);
+void add_batch_flags(CLI::App& app, ExperimentFlags& flags);
+void add_strategy_flags(CLI::App& app, ExperimentFlags& flags);
+
+/// \throws ConfigError  if `--model` is missing, or as load_model.
+[[nodiscard]] Model required_model(const ExperimentFlags& flags);
+/// \throws ConfigError  if `--cluster` is missing, or as load_cluster.
+[[nodiscard]] Cluster required_cluster(const ExperimentFlags& flags);
+/// Nothing without `--cluster`. \throws ConfigError  if both it and `--world` are given.
+[[nodiscard]] std::optional<Cluster> optional_cluster(const ExperimentFlags& flags);
+/// Ranks of the cluster, else `--world`. \throws ConfigError  if neither is given.
+[[nodiscard]] int required_world_size(const ExperimentFlags& flags,
+                                      const std::optional<Cluster>& cluster);
+
+/// Sequence length and attention; the micro batch is the strategies'.
+/// \param assumptions  gets a sentence for each default.
+[[nodiscard]] BatchShape batch_shape(const ExperimentFlags& flags, const Model& model,
+                                     std::vector<std::string>& assumptions);
+
+/// The `--strategies`, then the `--ds-config` files. Where flags say nothing, named strategies take
+/// micro batch, accumulation and precision from the first file, so that all train alike. \param
+/// defaults      names that are used if neither flag is given. \param assumptions   are put in
+/// front of each strategy's own.
+[[nodiscard]] std::vector<Strategy> load_strategies(const ExperimentFlags& flags,
+                                                    const Model& model, int world_size,
+                                                    const std::vector<std::string>& defaults,
+                                                    const std::vector<std::string>& assumptions);
+
+/// `batch` as `strategy` trains with it.
+[[nodiscard]] BatchShape batch_of(const BatchShape& batch, const Strategy& strategy);
+
+/// Each sentence once, in this order.
+[[nodiscard]] std::vector<std::string> merged(
+    const std::vector<std::vector<std::string>>& sentences);
+
+/// What the command was given, for `inputs` of its JSON: flags, and files with a hash of their
+/// bytes (64-bit FNV-1a).
+void add_inputs(JsonValue& json, const ExperimentFlags& flags);
+
+}  // namespace zerosim

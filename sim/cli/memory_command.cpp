@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/text.h"
+#include "sim/cli/command.h"
+#include "sim/cli/experiment_flags.h"
+#include "sim/cli/numbers.h"
+#include "sim/cli/output.h"
+#include "sim/memory/memory_timeline.h"
+#include "sim/memory/model_states.h"
+#include "sim/program/build.h"
+#include "sim/report/memory_text.h"
+
+namespace zerosim {
+
+namespace {
+
+constexpr int kPaperWorldSize = 64;  // of the ZeRO paper's Figure 1
+
+/// The row of shardings() that `strategy` follows.
+const Sharding& sharding_of(const Strategy& strategy) {
+  const bool partitioned = strategy.framework == Framework::DeepSpeed && strategy.zero.stage > 0;
+  const std::string name = partitioned ? format("zero{}", strategy.zero.stage) : "ddp";
+  const auto found = std::find_if(shardings().begin(), shardings().end(),
+                                  [&](const Sharding& row) { return row.strategy == name; });
+  ZS_CHECK(found != shardings().end(), "every stage has its sharding");
+  return *found;
+}
+
+Bytes of(const MemoryPeak& peak, MemoryClass memory_class) {
+  return peak.by_class[static_cast<std::size_t>(memory_class)];
+}
+
+MemoryReport memory_report(const MemoryPeak& peak) {
+  MemoryReport report;
+  report.parameters = of(peak, MemoryClass::Parameters);
+  report.gradients = of(peak, MemoryClass::Gradients);
+  report.optimizer_states = of(peak, MemoryClass::OptimizerStates);
+  report.activations = of(peak, MemoryClass::Activations) + of(peak, MemoryClass::Logits);
+  report.temporary_buffers = of(peak, MemoryClass::TemporaryBuffers);
+  report.live_parameters = of(peak, MemoryClass::LiveParameters);
+  report.logits = peak.class_peaks[static_cast<std::size_t>(MemoryClass::Logits)];
+  report.peak_allocated = peak.allocated;
+  report.peak_phase = std::string(to_string(peak.phase));
+  report.peak_op = peak.op;
+  return report;
+}
+
+class MemoryCommand : public Command {
+ public:
+  void add_flags(CLI::App& app) override {
+    app.add_option("--params", params_, "Parameters, e.g. 7e9; or give --model");
+    add_model_flag(app, flags_);
+    add_cluster_flags(app, flags_);
+    add_world_flag(app, flags_);
+    add_batch_flags(app, flags_);
+    add_strategy_flags(app, flags_);
+    app.add_option("--accounting", accounting_, "paper: as the ZeRO paper counts and prints");
+    app.add_flag("--like-deepspeed", like_deepspeed_, "The tables of DeepSpeed's own estimators");
+    app.add_option("--largest-layer", largest_layer_,
+                   "Parameters of the largest module (default: the model's)");
+    app.add_option("--stage", stage_, "Which estimate `estimator` of the JSON is (default: 3)");
+    app.add_option("--offload", offload_, "Of that estimate: none (default), optimizer or all");
+    app.add_flag("--no-zero-init", no_zero_init_, "Of that estimate: not built inside zero.Init");
+    app.add_flag("--json", json_, "JSON");
+  }
+
+  int run() override {
+    if (!params_.empty() && !flags_.model.empty()) {
+      throw ConfigError("--params and --model are both given; expected one of them");
+    }
+    if (params_.empty() && flags_.model.empty()) {
+      throw ConfigError("--params or --model is missing; expected e.g. --params 7e9");
+    }
+    if (like_deepspeed_) return estimators();
+    if (!accounting_.empty()) return paper();
+    const bool placed = !flags_.cluster.empty() || !flags_.world.empty();
+    return placed && !flags_.model.empty() ? replayed() : by_formula();
+  }
+
+ private:
+  [[nodiscard]] std::int64_t parameters() const {
+    if (!params_.empty()) return parse_integer(params_, "--params", kParameterRange);
+    return parameter_count(required_model(flags_));
+  }
+
+  void show(const std::string& text, JsonValue json) const {
+    if (!json_) {
+      print(text);
+      return;
+    }
+    add_inputs(json, flags_);
+    print(json);
+  }
+
+  [[nodiscard]] int by_formula() const;
+  [[nodiscard]] int paper() const;
+  [[nodiscard]] int estimators() const;
+  [[nodiscard]] int replayed() const;
+  [[nodiscard]] EstimatorInput estimator_input() const;
+  [[nodiscard]] EstimatorRow chosen_estimate(const EstimatorInput& input) const;
+
+  ExperimentFlags flags_;
+  std::string params_;
+  std::string accounting_;
+  bool like_deepspeed_ = false;
+  std::string largest_layer_;
+  std::string stage_ = "3";
+  std::string offload_ = "none";
+  bool no_zero_init_ = false;
+  bool json_ = false;
+};
+
+int MemoryCommand::by_formula() const {
+  const Precision precision =
+      flags_.precision.empty() ? Precision::Bf16 : parse_precision(flags_.precision, "--precision");
+  const std::int64_t count = parameters();
+  show(model_states_text(count, precision), model_states_json(count, precision));
+  return kYes;
+}
+
+int MemoryCommand::paper() const {
+  if (accounting_ != "paper") {
+    throw ConfigError(format("--accounting: found \"{}\", expected paper", accounting_));
+  }
+  const bool placed = !flags_.world.empty() || !flags_.cluster.empty();
+  const int world_size =
+      placed ? required_world_size(flags_, optional_cluster(flags_)) : kPaperWorldSize;
+  const std::int64_t count = parameters();
+  show(paper_text(count, world_size), paper_json(count, world_size));
+  return kYes;
+}
+
+EstimatorInput MemoryCommand::estimator_input() const {
+  EstimatorInput input;
+  const auto number = [](const std::string& text, const char* flag, const IntegerRange& range) {
+    return static_cast<int>(text.empty() ? 1 : parse_integer(text, flag, range));
+  };
+  if (flags_.cluster.empty()) {
+    input.nodes = number(flags_.nodes, "--nodes", kNodeRange);
+    input.gpus_per_node = number(flags_.gpus_per_node, "--gpus-per-node", kGpusPerNodeRange);
+  } else {
+    const Cluster cluster = required_cluster(flags_);
+    input.nodes = cluster.nodes;
+    input.gpus_per_node = cluster.gpus_per_node;
+  }
+  input.parameters = parameters();
+  if (!largest_layer_.empty()) {
+    input.largest_layer = parse_integer(largest_layer_, "--largest-layer", kParameterRange);
+  } else if (!flags_.model.empty()) {
+    input.largest_layer = largest_module_parameters(required_model(flags_));
+  } else {
+    throw ConfigError("--largest-layer is missing; expected the parameters of the largest module");
+  }
+  return input;
+}
+
+EstimatorRow MemoryCommand::chosen_estimate(const EstimatorInput& input) const {
+  if (offload_ != "none" && offload_ != "optimizer" && offload_ != "all") {
+    throw ConfigError(format("--offload: found \"{}\", expected none, optimizer or all", offload_));
+  }
+  const auto stage = static_cast<int>(parse_integer(stage_, "--stage", {2, 3}));
+  if (stage == 2 && offload_ == "all") {
+    throw ConfigError("--offload all needs --stage 3: stage 2 does not offload parameters");
+  }
+  for (const EstimatorRow& row : deepspeed_estimates(stage, input)) {
+    const bool same_init = stage < 3 || row.zero_init != no_zero_init_;
+    if (row.offload_optimizer == (offload_ != "none") && row.offload_param == (offload_ == "all") &&
+        same_init) {
+      return row;
+    }
+  }
+  ZS_CHECK(false, "the estimators have a row for each combination");
+}
+
+int MemoryCommand::estimators() const {
+  const EstimatorInput input = estimator_input();
+  const EstimatorRow chosen = chosen_estimate(input);
+  show(estimator_text(input), estimator_json(input, chosen));
+  return kYes;
+}
+
+int MemoryCommand::replayed() const {
+  std::vector<std::string> assumptions;
+  const Model model = required_model(flags_);
+  const std::optional<Cluster> cluster = optional_cluster(flags_);
+  BuildOptions options;
+  options.world_size = required_world_size(flags_, cluster);
+  const BatchShape batch = batch_shape(flags_, model, assumptions);
+  Comparison comparison;
+  comparison.model = model.name;
+  comparison.cluster = cluster ? cluster->name : "any cluster";
+  comparison.world_size = options.world_size;
+  comparison.parameters = parameter_count(model);
+  comparison.sequence = batch.sequence;
+  for (const Strategy& strategy : load_strategies(
+           flags_, model, options.world_size, {"ddp", "zero1", "zero2", "zero3"}, assumptions)) {
+    const Program program = build_program(model, strategy, batch_of(batch, strategy), options);
+    StrategyReport report;
+    report.name = strategy.name;
+    report.stage = strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
+    report.memory = memory_report(replay_memory(program));
+    report.memory.rank = program.ranks.front().representative.value();
+    report.memory.model_states = Bytes(std::llround(
+        paper_model_states(static_cast<double>(comparison.parameters), sharding_of(strategy),
+                           options.world_size, state_bytes(strategy.precision))));
+    if (cluster) report.memory.capacity = cluster->gpu().memory;
+    report.assumptions =
+        merged({model.assumptions, strategy.assumptions, program.assumptions});
+    report.warnings = strategy.warnings;
+    comparison.strategies.push_back(std::move(report));
+  }
+  show(memory_comparison_text(comparison), memory_comparison_json(comparison));
+  return kYes;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_memory_command() {
+  return std::make_unique<MemoryCommand>();
+}
+
+}  // namespace zerosim

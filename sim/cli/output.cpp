@@ -1,0 +1,22 @@
+#include "sim/cli/output.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace zerosim {
+
+void print(const std::string& text) {
+  const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  if (written != text.size() || std::fflush(stdout) != 0) {
+    throw BackendError(std::string("stdout: ") + std::strerror(errno));
+  }
+}
+
+void print(const JsonValue& json) {
+  std::string text = to_text(json);
+  if (!text.ends_with('\n')) text += '\n';
+  print(text);
+}
+
+}  // namespace zerosim

@@ -1,0 +1,78 @@
+#include "sim/base/text.h"
+#include "sim/cli/command.h"
+#include "sim/cli/experiment_flags.h"
+#include "sim/cli/numbers.h"
+#include "sim/cli/output.h"
+#include "sim/program/build.h"
+#include "sim/report/report_text.h"
+
+namespace zerosim {
+
+namespace {
+
+class ScheduleCommand : public Command {
+ public:
+  void add_flags(CLI::App& app) override {
+    add_model_flag(app, flags_);
+    add_cluster_flags(app, flags_);
+    add_world_flag(app, flags_);
+    add_batch_flags(app, flags_);
+    add_strategy_flags(app, flags_);
+    app.add_option("--steps", steps_, "Steps from the first one on (default: one steady step)");
+    app.add_option("--ops", ops_, "collectives (default), or all for every operation");
+    app.add_flag("--json", json_, "JSON");
+  }
+
+  int run() override {
+    if (ops_ != "collectives" && ops_ != "all") {
+      throw ConfigError(format("--ops: found \"{}\", expected collectives or all", ops_));
+    }
+    const Program program = build();
+    if (!json_) {
+      print(schedule_text(program, ops_ == "all"));
+      return kYes;
+    }
+    JsonValue json = schedule_json(program);
+    add_inputs(json, flags_);
+    print(json);
+    return kYes;
+  }
+
+ private:
+  [[nodiscard]] Program build() const {
+    std::vector<std::string> assumptions;
+    BuildOptions options;
+    if (!steps_.empty()) {
+      options.first_step = 0;
+      options.steps = static_cast<int>(parse_integer(steps_, "--steps", kStepRange));
+    }
+    const Model model = required_model(flags_);
+    const std::optional<Cluster> cluster = optional_cluster(flags_);
+    options.world_size = required_world_size(flags_, cluster);
+    const BatchShape batch = batch_shape(flags_, model, assumptions);
+    const std::vector<Strategy> strategies =
+        load_strategies(flags_, model, options.world_size, {}, assumptions);
+    if (strategies.size() != 1) {
+      throw ConfigError(
+          format("found {} strategies, expected one --ds-config or one of --strategies",
+                 strategies.size()));
+    }
+    const Strategy& strategy = strategies.front();
+    Program program = build_program(model, strategy, batch_of(batch, strategy), options);
+    program.assumptions = merged({model.assumptions, strategy.assumptions, program.assumptions});
+    return program;
+  }
+
+  ExperimentFlags flags_;
+  std::string steps_;
+  std::string ops_ = "collectives";
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_schedule_command() {
+  return std::make_unique<ScheduleCommand>();
+}
+
+}  // namespace zerosim
