@@ -1,0 +1,57 @@
+#include "topology/cluster.h"
+
+#include "topology/node_graph.h"
+
+namespace zerosim {
+namespace {
+
+BytesPerSecond intra_node_capacity(const NcclGraph& nccl) {
+  return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * 1e9);
+}
+
+BytesPerSecond network_capacity(const Cluster& cluster) {
+  const int nics = cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
+  return BytesPerSecond(nics * cluster.node.nic_bandwidth.per_second() *
+                        cluster.node.nic_efficiency * cluster.fabric.efficiency);
+}
+
+BytesPerSecond host_link_share(const Cluster& cluster) {
+  const int sharing = gpus_per_host_link(cluster.node.graph, cluster.gpus_per_node);
+  return BytesPerSecond(cluster.node.host_link.per_second() / sharing);
+}
+
+bool has_nvlink(IntraNode intra) {
+  return intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
+}
+
+}  // namespace
+
+BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind) {
+  switch (kind) {
+    case LinkClass::Kind::IntraNode:
+      return intra_node_capacity(cluster.node.nccl);
+    case LinkClass::Kind::Network:
+      return network_capacity(cluster);
+    case LinkClass::Kind::HostToDevice:
+    case LinkClass::Kind::DeviceToHost:
+      return host_link_share(cluster);
+    case LinkClass::Kind::DeviceMemory:
+      return cluster.gpu().memory_bandwidth;
+  }
+  return {};
+}
+
+std::vector<LinkClass> link_classes(const Cluster& cluster) {
+  using Kind = LinkClass::Kind;
+  std::vector<LinkClass> classes;
+  const auto add = [&](Kind kind, const char* name) {
+    classes.push_back({kind, name, link_capacity(cluster, kind)});
+  };
+  add(Kind::IntraNode, has_nvlink(cluster.node.intra) ? "nvlink" : "pcie");
+  if (cluster.nodes > 1) add(Kind::Network, "nic");
+  add(Kind::HostToDevice, "h2d");
+  add(Kind::DeviceToHost, "d2h");
+  return classes;
+}
+
+}  // namespace zerosim

@@ -1,16 +1,46 @@
 /// \file
-/// A cluster: a node template (a graph) x count, plus a fabric rule. It knows no model and no program.
+/// A cluster: a node template (a graph) x count, plus a fabric rule. It knows no model and no
+/// program.
 ///
-/// The template is a Boost.Graph graph whose vertices are GPUs, switches, NICs and host bridges, and whose
-/// edges are links with a peak rate in each direction. What collectives and copies may use of it is the list
-/// of *link classes*: links that identical ranks load identically are one class (design.md section 3,
-/// folding). Sources of figures: spec/topologies.md and data/gpus.csv; each preset names its own.
+/// The template is a Boost.Graph graph whose vertices are GPUs, switches, NICs and host bridges,
+/// and whose edges are links with a peak rate in each direction. What collectives and copies may
+/// use of it is the list of *link classes*: links that identical ranks load identically are one
+/// class (design.md section 3, folding). Sources of figures: spec/topologies.md and data/gpus.csv;
+/// each preset names its own.
 ///
-/// Not modelled yet: fabrics with more than one switch level, perturbed or mixed nodes (part 7).
+/// The schema of a cluster file, version 1 (examples/cluster.json). Quantities are strings with
+/// units;
+/// `?` marks what may be left out, `=` says what then holds (and is told in Cluster::assumptions):
+///
+///     version              1
+///     name               ? = the file's name
+///     node                 either a preset with some figures replaced:
+///       preset             a preset's name
+///       gpu              ? another GPU with the same links and architecture
+///       intra            ? {ring_bandwidth}
+///       nics, host       ? as below; only the keys that are given replace something
+///                          or spelled out:
+///       gpu                a name of data/gpus.csv, "A100-SXM4-80"
+///       gpus               GPUs of one node
+///       intra.kind         "nvswitch", "nvlink-mesh" (every pair linked alike), "pcie" (direct GPU
+///       to
+///                          GPU below one switch), "pcie-host-staged" (through host memory)
+///       intra.nvlink     ? peak of one GPU, one direction = the GPU's
+///       intra.pcie       ? peak of one GPU's slot, one direction = x16 of the GPU's generation
+///       intra.ring_bandwidth ? what a large ring collective reaches (busbw) = by link class
+///       nics             ? {count, bandwidth, kind ? = "infiniband" ("roce", "efa", "tcp"),
+///                          efficiency ? = by kind}; needed when nodes > 1
+///       host             ? {memory ?, cores ?, cpu ? = "intel" ("amd"), pcie ? = by PCIe
+///       generation}
+///     nodes              ? = 1
+///     gpus_per_node      ? = all GPUs of the node
+///     fabric             ? {kind = "switch", efficiency = 1, hop_latency = 0}
+///     price_per_gpu_hour ? a number, in the reader's currency
+///
+/// Not modelled yet: fabrics with more than one switch level, perturbed or mixed nodes.
 #pragma once
 
 #include <boost/graph/adjacency_list.hpp>
-
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +52,8 @@ namespace zerosim {
 
 enum class DeviceKind { Gpu, NvSwitch, PcieSwitch, Cpu, Nic };
 enum class LinkKind { NvLink, Pcie, CpuInterconnect, Network };
-/// How GPUs of one node reach each other: decides NCCL's protocols and latencies (nccl_cost.md section 2).
+/// How GPUs of one node reach each other: decides NCCL's protocols and latencies (nccl_cost.md
+/// section 2).
 enum class IntraNode { NvSwitch, NvLinkMesh, Pcie, PcieHostStaged };
 
 struct Device {
@@ -41,17 +72,21 @@ using NodeGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::undirec
 /// Channels and speeds that NCCL's search settles on (nccl_cost.md section 3).
 struct NcclGraph {
   int ring_channels = 0;
-  double ring_channel_gbps = 0;        ///< GB/s of one channel inside one node
+  double ring_channel_gbps = 0;  ///< GB/s of one channel inside one node
   int inter_ring_channels = 0;
   double inter_ring_channel_gbps = 0;  ///< GB/s of one channel when nodes > 1
   int nvls_heads = 0;                  ///< 0: no in-switch reduction
   double nvls_head_gbps = 0;
-  bool ll128 = true;                   ///< needs NVLink-like ordering
+  double inter_nvls_head_gbps = 0;  ///< GB/s of one head when nodes > 1
+  bool ll128 = true;                ///< needs NVLink-like ordering
+  bool inter_ll128 = true;          ///< and a NIC within PXB of the GPU; counts only with `ll128`
+  bool tree_on_one_gpu = false;     ///< all NIC traffic of a node passes one GPU ("TREE" pattern)
   double launch_floor_all_reduce_us = 25;
   double launch_floor_other_us = 16;
-  double kappa = 1.0;                  ///< square-root term, nccl_cost.md 7.1 (ii), one node
-  double extra_network_latency_us = 0; ///< EFA, TCP
-  int ctas = 24;                       ///< SMs that a large collective holds, one node
+  double inter_launch_floor_us = 34;    ///< any operation when nodes > 1
+  double kappa = 1.0;                   ///< square-root term, nccl_cost.md 7.1 (ii), one node
+  double extra_network_latency_us = 0;  ///< EFA, TCP
+  int ctas = 24;                        ///< SMs that a large collective holds, one node
   int inter_ctas = 16;
 };
 
@@ -63,13 +98,13 @@ struct NodeTemplate {
   NodeGraph graph;
   NcclGraph nccl;
   int nics = 0;
-  BytesPerSecond nic_bandwidth;      ///< peak, one NIC, one direction
-  double nic_efficiency = 1.0;       ///< achieved / peak (topologies.md section 1)
-  BytesPerSecond host_link;          ///< PCIe host <-> one GPU, achieved
-  Bytes host_memory;                 ///< 0: not known
+  BytesPerSecond nic_bandwidth;  ///< peak, one NIC, one direction
+  double nic_efficiency = 1.0;   ///< achieved / peak (topologies.md section 1)
+  BytesPerSecond host_link;      ///< PCIe host <-> one GPU, achieved
+  Bytes host_memory;             ///< 0: not known
   int host_cores = 0;
-  std::string cpu;                   ///< "intel", "amd": NCCL's row for multi-node LL
-  std::string source;                ///< where the figures come from
+  std::string cpu;     ///< "intel", "amd": NCCL's row for multi-node LL
+  std::string source;  ///< where the figures come from
 };
 
 /// One switch level between nodes that loads each NIC alike.
@@ -83,7 +118,7 @@ struct Fabric {
 struct LinkClass {
   enum class Kind { IntraNode, Network, HostToDevice, DeviceToHost, DeviceMemory };
   Kind kind = Kind::IntraNode;
-  std::string name;         ///< "nvlink", "nic", "h2d", "d2h", "hbm"
+  std::string name;         ///< "nvlink" or "pcie", "nic", "h2d", "d2h"
   BytesPerSecond capacity;  ///< what traffic can use of it
 };
 
@@ -91,7 +126,8 @@ struct Cluster {
   std::string name;
   NodeTemplate node;
   int nodes = 1;
-  int gpus_per_node = 0;  ///< used ones; at most node.gpus
+  int gpus_per_node = 0;  ///< used ones, the first of the node; at most node.gpus
+  int used_nics = 0;      ///< NICs of a node that its used GPUs drive; 0: all
   Fabric fabric;
   double price_per_gpu_hour = 0;  ///< 0: not given
   std::vector<std::string> assumptions;
@@ -100,12 +136,27 @@ struct Cluster {
   [[nodiscard]] const GpuSpec& gpu() const { return gpu_spec(node.gpu); }
 };
 
-/// Rank classes and link classes of a cluster whose nodes are all alike: one of each.
+/// Link classes of a cluster whose nodes are all alike, one of each kind:
+///
+/// - IntraNode: what a ring inside a node moves per GPU and direction (its busbw), channels x
+/// speed;
+/// - Network (nodes > 1): what a node's used NICs move together in one direction: peak x NIC
+/// efficiency
+///   x fabric efficiency. A ring crosses each node border once per channel, so V bytes of
+///   nccl_cost.md section 1 load it with V;
+/// - HostToDevice, DeviceToHost: one used GPU's share of the PCIe path to its CPU while all copy.
+///
+/// DeviceMemory is not among them: what kernels can draw from it is a figure of the engine
+/// (`usable_memory_bandwidth`), and it belongs to a GPU, not to the cluster.
 [[nodiscard]] std::vector<LinkClass> link_classes(const Cluster& cluster);
+
+/// Capacity of one kind as above; of DeviceMemory the datasheet's rate.
+[[nodiscard]] BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind);
 
 /// Reads a preset's name ("dgx-a100-80") or a cluster file (examples/cluster.json).
 /// `nodes` and `gpus_per_node`, where positive, replace what the preset or file says.
-/// \throws ConfigError  with file, line, column; unknown GPU or preset with the nearest name; 0 nodes.
+/// \throws ConfigError  with file, line, column; unknown GPU or preset with the nearest name; 0
+/// nodes.
 [[nodiscard]] Cluster load_cluster(const std::string& name_or_path, int nodes = -1,
                                    int gpus_per_node = -1);
 

@@ -3,8 +3,17 @@
 ///
 ///     t(S) = max(floor, A + V/B + kappa sqrt(A V/B))
 ///
-/// A: latency of the chosen algorithm and protocol; B: its bus bandwidth; V: bytes that each rank sends.
-/// The engine charges the V/B part as bytes on link classes, where it contends, and the rest as a delay.
+/// A: latency of the chosen algorithm and protocol; B: its bus bandwidth; V: bytes that each rank
+/// sends. The engine charges the V/B part as bytes on link classes, where it contends, and the rest
+/// as a delay.
+///
+/// The choice of algorithm and protocol is NCCL's, made with its own idea of the links; B then is
+/// what the links really give: NICs and fabric at their efficiency. Alone, the loads last V/B: the
+/// narrowest link class carries (V/B) x its capacity, which for LL (half of the bytes are flags) is
+/// more than V; wider classes carry the bytes on the wire. kappa is the node's on one node, 1 for
+/// NVLS and between nodes.
+///
+/// Not modelled: tuner plugins, CollNet (SHARP), PAT, user-registered buffers, all-to-all.
 #pragma once
 
 #include <string_view>
@@ -43,13 +52,16 @@ struct CollectiveCost {
   std::vector<LinkLoad> loads;  ///< transfer part, device memory traffic included
   int ctas = 0;                 ///< SMs held from launch to end
   Bytes sent_per_rank;          ///< ring counting, section 1: for reports
-  Bytes inter_node;             ///< the part of a node's traffic that leaves it, ring counting
-  [[nodiscard]] Seconds idle_time(const Cluster& cluster) const;  ///< without contention
+  Bytes inter_node;  ///< what leaves each node: V of section 1, as a ring does; 0 on one node
+  /// Without contention: delay + the longest of the loads, device memory at 0.85 of its datasheet
+  /// rate.
+  [[nodiscard]] Seconds idle_time(const Cluster& cluster) const;
 };
 
 /// \param size  the full vector as nccl-tests counts it: the gathered output of an all-gather, the
 ///              whole input of a reduce-scatter.
-/// A group of one rank costs nothing but a launch: no loads, delay 0.
+/// A group of one rank costs nothing but a launch: no loads, delay 0. So does an empty collective,
+/// which NCCL drops.
 [[nodiscard]] CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes size,
                                              const CollectiveGroup& group);
 
@@ -59,7 +71,8 @@ struct CollectiveCost {
                                           const CollectiveGroup& group, Algorithm algorithm,
                                           Protocol protocol);
 
-/// Bytes that each rank sends, ring counting (section 1).
+/// Bytes that each rank sends, ring counting (section 1): of a size that the ranks do not divide,
+/// the rank with most, whole bytes.
 [[nodiscard]] Bytes ring_bytes_sent(CollectiveOp op, Bytes size, int ranks);
 
 }  // namespace zerosim

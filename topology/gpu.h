@@ -13,15 +13,15 @@ namespace zerosim {
 struct GpuSpec {
   std::string name;  ///< "A100-SXM4-80"
   FlopsPerSecond fp32, tf32, fp16, bf16;
-  Bytes memory;               ///< decimal GB of the product name as the framework reports them in GiB
+  Bytes memory;  ///< decimal GB of the product name as the framework reports them in GiB
   BytesPerSecond memory_bandwidth;
   Bytes l2;
   int sm_count = 0;
-  BytesPerSecond nvlink;      ///< one direction, all links
+  BytesPerSecond nvlink;  ///< one direction, all links
   int nvlink_links = 0;
   int pcie_generation = 0;
-  FlopsPerSecond best_matmul; ///< highest bf16 GEMM rate found by search (MAMF); 0: not published
-  int compute_capability = 0; ///< 70, 80, 86, 89, 90, 100
+  FlopsPerSecond best_matmul;  ///< highest bf16 GEMM rate found by search (MAMF); 0: not published
+  int compute_capability = 0;  ///< 70, 80, 86, 89, 90, 100
   std::string source;
 };
 

@@ -1,0 +1,221 @@
+#include "topology/nccl_graph.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "sim/base/error.h"
+
+namespace zerosim {
+namespace {
+
+/// A number of channels of one speed.
+struct Channels {
+  int count = 0;
+  double gbps = 0;
+  [[nodiscard]] double bus() const { return count * gbps; }
+};
+
+bool is_hopper_or_newer(const GpuSpec& gpu) { return gpu.compute_capability >= 90; }
+bool is_blackwell_or_newer(const GpuSpec& gpu) { return gpu.compute_capability >= 100; }
+
+// Menus of per-channel speeds, GB/s: NCCL's src/graph/search.cc, as spec/nccl_cost.md section 3 has
+// them.
+constexpr double kIntraMenu[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
+constexpr double kIntraMenuHopper[] = {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
+constexpr double kIntraMenuBlackwell[] = {90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18};
+constexpr double kInterMenu[] = {48, 30, 28, 24, 20, 18,  15,  12,  10, 9,
+                                 7,  6,  5,  4,  3,  2.4, 1.2, .24, .12};
+constexpr double kInterMenuHopper[] = {48, 45, 42, 40, 30,  24,  22,  20, 17.5,
+                                       15, 12, 6,  3,  2.4, 1.2, .24, .12};
+constexpr double kInterMenuBlackwell[] = {96, 86,   80, 48, 45.1, 42, 40,  30,  24,  22,
+                                          20, 17.5, 15, 12, 6,    3,  2.4, 1.2, .24, .12};
+
+std::span<const double> intra_menu(const GpuSpec& gpu) {
+  if (is_blackwell_or_newer(gpu)) return kIntraMenuBlackwell;
+  if (is_hopper_or_newer(gpu)) return kIntraMenuHopper;
+  return kIntraMenu;
+}
+
+std::span<const double> inter_menu(const GpuSpec& gpu) {
+  if (is_blackwell_or_newer(gpu)) return kInterMenuBlackwell;
+  if (is_hopper_or_newer(gpu)) return kInterMenuHopper;
+  return kInterMenu;
+}
+
+/// The fastest entry of `menu` that `limit` carries; `limit` itself below the slowest.
+double menu_speed(std::span<const double> menu, double limit) {
+  const double tolerance = 1e-9 * limit;
+  for (const double speed : menu) {
+    if (speed <= limit + tolerance) return speed;
+  }
+  return limit;
+}
+
+/// The largest channels x speed within `total`; the faster channel where two are equal.
+Channels best_channels(std::span<const double> menu, double total) {
+  Channels best{1, menu_speed(menu, total)};
+  for (const double speed : menu) {
+    const Channels candidate{static_cast<int>(total / speed + 1e-9), speed};
+    if (candidate.bus() > best.bus() + 1e-9) best = candidate;
+  }
+  return best;
+}
+
+/// Fast channels become two of half the speed (nccl_cost.md section 3).
+Channels duplicated(Channels channels, const GpuSpec& gpu) {
+  const bool kept = is_hopper_or_newer(gpu) && channels.gbps < 50 && channels.count > 4;
+  if (channels.gbps < 25 || kept) return channels;
+  return {2 * channels.count, channels.gbps / 2};
+}
+
+/// NCCL's GB/s of one NVLink (nccl_cost.md section 3).
+double nccl_link_gbps(const GpuSpec& gpu) {
+  if (is_blackwell_or_newer(gpu)) return 40.1;
+  if (is_hopper_or_newer(gpu)) return 20.6;
+  return gpu.compute_capability == 86 ? 12 : 20;
+}
+
+/// NCCL's GB/s of the PCIe x16 slot that peaks at `peak`: 12 of 15.75, 24 of 31.5, 48 of 63, 96 of
+/// 121.
+double nccl_pcie_gbps(BytesPerSecond peak) {
+  constexpr double kGen4 = 31.5;
+  return 24 * peak.gb_per_second() / kGen4;
+}
+
+/// busbw through host memory as a share of NCCL's PCIe figure: 14.5 to 16 GB/s on PCIe 4
+/// (nccl_cost.md 7.2).
+constexpr double kHostStagedShare = 15.0 / 24;
+
+/// How far rings between nodes may exceed those inside: the table of nccl_cost.md section 3 has 8 x
+/// 48 between H100 nodes, 12 x 30 inside.
+constexpr double kInterOverIntra = 384.0 / 360;
+
+/// GB/s of one NVLS head between nodes (8 x 48 in the same table), where the NICs allow it.
+constexpr double kMaxInterHead = 48;
+
+Channels intra_channels(IntraNode intra, const NodeShape& shape, const GpuSpec& gpu, int gpus) {
+  switch (intra) {
+    case IntraNode::NvSwitch:
+      return duplicated(best_channels(intra_menu(gpu), nccl_nvlink_gbps(gpu, shape.nvswitch)), gpu);
+    case IntraNode::NvLinkMesh: {
+      const int rings = mesh_rings(shape.mesh, gpus);
+      const double share =
+          shape.nvlink.gb_per_second() * gpu.nvlink_links / gpu.nvlink.gb_per_second();
+      return {rings, nccl_link_gbps(gpu) * share};
+    }
+    case IntraNode::Pcie:
+      return {2, nccl_pcie_gbps(shape.pcie) / 2};
+    case IntraNode::PcieHostStaged:
+      return {2, kHostStagedShare * nccl_pcie_gbps(shape.pcie) / 2};
+  }
+  return {};
+}
+
+/// nccl_cost.md section 7.1 (ii), one node, by generation of the links.
+double class_kappa(bool has_nvlink, const GpuSpec& gpu) {
+  if (!has_nvlink) return 0.3;
+  if (is_blackwell_or_newer(gpu)) return 0.5;
+  if (is_hopper_or_newer(gpu)) return 0.1;
+  return gpu.compute_capability >= 80 ? 1.0 : 0.6;
+}
+
+/// nccl_cost.md section 7.1, T_floor: launching on all GPUs of one node.
+void set_launch_floors(NcclGraph& graph, bool has_nvlink, const GpuSpec& gpu, int gpus) {
+  if (!has_nvlink) {
+    graph.launch_floor_all_reduce_us = gpus <= 4 ? 18 : 42;
+    graph.launch_floor_other_us = graph.launch_floor_all_reduce_us;
+  } else if (gpu.compute_capability < 80) {
+    graph.launch_floor_all_reduce_us = 48;
+    graph.launch_floor_other_us = 48;
+  } else {
+    graph.launch_floor_all_reduce_us = 25;
+    graph.launch_floor_other_us = 16;
+  }
+}
+
+int channel_ctas(int graph_channels) { return std::min(64, 2 * graph_channels); }
+
+struct NetworkFigures {
+  const char* name;
+  double efficiency;
+  double extra_latency_us;
+};
+
+// In the order of NetworkKind. Efficiencies: topologies.md section 1 (InfiniBand 0.95-0.97, RoCE
+// 0.88-0.95, EFA 0.9-0.97, TCP 0.7-0.95); latencies: nccl_cost.md 7.1 (EFA SRD 12-30, TCP 50-100).
+constexpr std::array<NetworkFigures, 4> kNetworks = {
+    {{"infiniband", 0.96, 0}, {"roce", 0.92, 0}, {"efa", 0.95, 20}, {"tcp", 0.85, 75}}};
+
+const NetworkFigures& figures(NetworkKind kind) {
+  return kNetworks[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace
+
+std::string_view to_string(NetworkKind kind) { return figures(kind).name; }
+double network_efficiency(NetworkKind kind) { return figures(kind).efficiency; }
+double extra_network_latency_us(NetworkKind kind) { return figures(kind).extra_latency_us; }
+
+const std::vector<std::string>& network_kind_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const NetworkFigures& network : kNetworks) all.emplace_back(network.name);
+    return all;
+  }();
+  return names;
+}
+
+std::optional<NetworkKind> network_kind(std::string_view name) {
+  for (std::size_t i = 0; i < kNetworks.size(); ++i) {
+    if (kNetworks[i].name == name) return static_cast<NetworkKind>(i);
+  }
+  return std::nullopt;
+}
+
+double nccl_nvlink_gbps(const GpuSpec& gpu, BytesPerSecond nvlink) {
+  if (gpu.nvlink.per_second() <= 0) return 0;
+  const double share = nvlink.per_second() / gpu.nvlink.per_second();
+  return share * nccl_link_gbps(gpu) * gpu.nvlink_links;
+}
+
+void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus) {
+  const bool possible = is_hopper_or_newer(gpu) && gpus >= 2;
+  graph.nvls_heads = possible ? gpus : 0;
+  graph.nvls_head_gbps = possible ? menu_speed(intra_menu(gpu), nvlink_gbps / gpus) : 0;
+}
+
+void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, const GpuSpec& gpu,
+                    int gpus) {
+  const bool has_nvlink = intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
+  const Channels channels = intra_channels(intra, shape, gpu, gpus);
+  graph.ring_channels = channels.count;
+  graph.ring_channel_gbps = channels.gbps;
+  graph.ctas = channel_ctas(channels.count);
+  graph.ll128 = has_nvlink && gpu.compute_capability >= 70;
+  graph.kappa = class_kappa(has_nvlink, gpu);
+  set_launch_floors(graph, has_nvlink, gpu, gpus);
+  const bool in_switch = intra == IntraNode::NvSwitch;
+  set_nvls(graph, gpu, in_switch ? nccl_nvlink_gbps(gpu, shape.nvswitch) : 0, in_switch ? gpus : 0);
+}
+
+void set_inter_node(NcclGraph& graph, const GpuSpec& gpu, int nics, BytesPerSecond nic_bandwidth,
+                    NetworkKind kind) {
+  ZS_CHECK(nics >= 1, "a network without NICs");
+  const double intra_bus = graph.ring_channels * graph.ring_channel_gbps;
+  // One channel a NIC, as long as the node's own links keep up.
+  const double limit = std::min(nic_bandwidth.gb_per_second(), kInterOverIntra * intra_bus / nics);
+  graph.inter_ring_channels = nics;
+  graph.inter_ring_channel_gbps = menu_speed(inter_menu(gpu), limit);
+  graph.inter_nvls_head_gbps = 0;
+  if (graph.nvls_heads > 0) {
+    const double inter_bus = nics * graph.inter_ring_channel_gbps;
+    graph.inter_nvls_head_gbps = std::min(kMaxInterHead, inter_bus / graph.nvls_heads);
+  }
+  graph.inter_ctas = channel_ctas(nics);
+  graph.inter_ll128 = graph.ll128 && kind != NetworkKind::Tcp;
+  graph.tree_on_one_gpu = nics == 1;
+  graph.extra_network_latency_us = extra_network_latency_us(kind);
+}
+
+}  // namespace zerosim

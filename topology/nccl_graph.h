@@ -1,0 +1,52 @@
+/// \file
+/// Channels and speeds that NCCL's search settles on, where no table names the machine
+/// (spec/nccl_cost.md sections 3 and 7).
+///
+/// The search takes, from a menu of speeds of one channel, the largest (channels x speed) that the
+/// links allow. Here it is done by rule per link class rather than over paths.
+///
+/// Not modelled: rings that mix NVLink and PCIe, NICs of different speeds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/cluster.h"
+#include "topology/node_graph.h"
+
+namespace zerosim {
+
+/// Adapters between nodes and what is known of their kind.
+enum class NetworkKind { InfiniBand, Roce, Efa, Tcp };
+
+[[nodiscard]] std::string_view to_string(NetworkKind kind);
+/// "infiniband", "roce", "efa", "tcp".
+[[nodiscard]] const std::vector<std::string>& network_kind_names();
+[[nodiscard]] std::optional<NetworkKind> network_kind(std::string_view name);
+
+/// Achieved / peak of one NIC (spec/topologies.md section 1).
+[[nodiscard]] double network_efficiency(NetworkKind kind);
+/// What a step costs beside NCCL's own figure (spec/nccl_cost.md section 7.1).
+[[nodiscard]] double extra_network_latency_us(NetworkKind kind);
+
+/// NCCL's speed of all NVLinks of one GPU, GB/s in one direction: its own figure per link and
+/// architecture, scaled as `nvlink` (peak of this node) is to the GPU's datasheet.
+[[nodiscard]] double nccl_nvlink_gbps(const GpuSpec& gpu, BytesPerSecond nvlink);
+
+/// Fills the one-node part of `graph`: channels, NVLS, kappa, floors, CTAs.
+/// \param gpu   the kind of GPU
+/// \param gpus  how many take part; `shape` may have more. A mesh must have a ring over them.
+void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, const GpuSpec& gpu,
+                    int gpus);
+
+/// Fills the part of `graph` that holds when nodes > 1; the one-node part must be there.
+/// \param nics  NICs that the used GPUs drive, at least 1
+void set_inter_node(NcclGraph& graph, const GpuSpec& gpu, int nics, BytesPerSecond nic_bandwidth,
+                    NetworkKind kind);
+
+/// NVLS heads and their one-node speed for `gpus` GPUs of an NVSwitch node: one head a GPU.
+void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus);
+
+}  // namespace zerosim

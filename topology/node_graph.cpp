@@ -1,0 +1,360 @@
+#include "topology/node_graph.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/graph/breadth_first_search.hpp>
+#include <boost/graph/connected_components.hpp>
+#include <boost/graph/filtered_graph.hpp>
+#include <boost/range/iterator_range.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "sim/base/error.h"
+
+namespace zerosim {
+namespace {
+
+using Vertex = NodeGraph::vertex_descriptor;
+using Edge = NodeGraph::edge_descriptor;
+
+// Latencies of one hop, typical microbenchmark values (spec/topologies.md section 1).
+constexpr Seconds kNvLinkLatency{1.0e-6};
+constexpr Seconds kPcieLatency{0.5e-6};
+constexpr Seconds kSocketLatency{0.2e-6};
+
+/// Which of `parts` equal parts, dealt out in order, item `i` of `count` belongs to.
+int part_of(int i, int count, int parts) {
+  return static_cast<int>(static_cast<std::int64_t>(i) * parts / count);
+}
+
+class Builder {
+ public:
+  explicit Builder(const NodeShape& shape) : shape_(shape) {}
+
+  NodeGraph build() {
+    add_cpus();
+    add_pcie_switches();
+    add_gpus();
+    add_nics();
+    add_nvlinks();
+    return std::move(graph_);
+  }
+
+ private:
+  Vertex add(DeviceKind kind, int index, int numa) {
+    return boost::add_vertex(Device{kind, index, numa}, graph_);
+  }
+  void link(Vertex a, Vertex b, LinkKind kind, BytesPerSecond bandwidth, Seconds latency) {
+    boost::add_edge(a, b, Link{kind, bandwidth, latency}, graph_);
+  }
+  void link_pcie(Vertex a, Vertex b) { link(a, b, LinkKind::Pcie, shape_.pcie, kPcieLatency); }
+
+  int numa_node(int host_part, int cpu) const {
+    const auto index = static_cast<std::size_t>(host_part);
+    return index < shape_.numa_nodes.size() ? shape_.numa_nodes[index] : cpu;
+  }
+
+  void add_cpus() {
+    for (int i = 0; i < shape_.sockets; ++i) {
+      cpus_.push_back(add(DeviceKind::Cpu, i, switches() > 0 ? i : numa_node(i, i)));
+      for (int j = 0; j < i; ++j) {
+        link(cpus_[static_cast<std::size_t>(j)], cpus_.back(), LinkKind::CpuInterconnect,
+             shape_.socket_link, kSocketLatency);
+      }
+    }
+  }
+
+  int switches() const {
+    const int per = shape_.gpus_per_pcie_switch;
+    return per == 0 ? 0 : (shape_.gpus + per - 1) / per;
+  }
+
+  void add_pcie_switches() {
+    for (int i = 0; i < switches(); ++i) {
+      const int cpu = part_of(i, switches(), shape_.sockets);
+      host_parts_.push_back(add(DeviceKind::PcieSwitch, i, numa_node(i, cpu)));
+      link_pcie(host_parts_.back(), cpus_[static_cast<std::size_t>(cpu)]);
+    }
+    if (switches() == 0) host_parts_ = cpus_;
+  }
+
+  void add_gpus() {
+    for (int i = 0; i < shape_.gpus; ++i)
+      gpus_.push_back(add_below_host(DeviceKind::Gpu, i, shape_.gpus));
+  }
+  void add_nics() {
+    for (int i = 0; i < shape_.nics; ++i) add_below_host(DeviceKind::Nic, i, shape_.nics);
+  }
+  Vertex add_below_host(DeviceKind kind, int index, int count) {
+    const int part = part_of(index, count, static_cast<int>(host_parts_.size()));
+    const Vertex parent = host_parts_[static_cast<std::size_t>(part)];
+    const Vertex device = add(kind, index, graph_[parent].numa);
+    link_pcie(device, parent);
+    return device;
+  }
+
+  void add_nvlinks() {
+    if (shape_.nvswitch.per_second() > 0) {
+      const Vertex nvswitch = add(DeviceKind::NvSwitch, 0, 0);
+      for (const Vertex gpu : gpus_) {
+        link(gpu, nvswitch, LinkKind::NvLink, shape_.nvswitch, kNvLinkLatency);
+      }
+    }
+    for (const NvLinkPair& pair : shape_.mesh) {
+      link(gpus_[static_cast<std::size_t>(pair.a)], gpus_[static_cast<std::size_t>(pair.b)],
+           LinkKind::NvLink, BytesPerSecond(pair.links * shape_.nvlink.per_second()),
+           kNvLinkLatency);
+    }
+  }
+
+  const NodeShape& shape_;
+  NodeGraph graph_;
+  std::vector<Vertex> cpus_, host_parts_, gpus_;
+};
+
+std::optional<Vertex> find_device(const NodeGraph& graph, DeviceKind kind, int index) {
+  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
+    if (graph[v].kind == kind && graph[v].index == index) return v;
+  }
+  return std::nullopt;
+}
+
+Vertex device(const NodeGraph& graph, DeviceKind kind, int index) {
+  const std::optional<Vertex> found = find_device(graph, kind, index);
+  ZS_CHECK(found.has_value(), "no such device in the node");
+  return *found;
+}
+
+auto links_of(const NodeGraph& graph, Vertex v) {
+  return boost::make_iterator_range(boost::out_edges(v, graph));
+}
+
+/// The host side of the node: all links but NVLink.
+struct IsHostLink {
+  const NodeGraph* graph = nullptr;
+  bool operator()(const Edge& edge) const { return (*graph)[edge].kind != LinkKind::NvLink; }
+};
+
+/// Devices from `from` to `to` over PCIe and CPUs, both ends included; the shortest such path.
+std::vector<Vertex> host_path(const NodeGraph& graph, Vertex from, Vertex to) {
+  const boost::filtered_graph<NodeGraph, IsHostLink> host(graph, IsHostLink{&graph});
+  std::vector<Vertex> before(boost::num_vertices(graph));
+  for (std::size_t i = 0; i < before.size(); ++i) before[i] = i;
+  boost::breadth_first_search(host, from,
+                              boost::visitor(boost::make_bfs_visitor(boost::record_predecessors(
+                                  before.data(), boost::on_tree_edge()))));
+  if (from != to && before[to] == to) return {};
+  std::vector<Vertex> path{to};
+  while (path.back() != from) path.push_back(before[path.back()]);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+PathKind host_path_kind(const NodeGraph& graph, Vertex from, Vertex to) {
+  const std::vector<Vertex> path = host_path(graph, from, to);
+  if (path.empty()) return PathKind::None;
+  const auto count = [&](DeviceKind kind) {
+    return std::count_if(path.begin(), path.end(), [&](Vertex v) { return graph[v].kind == kind; });
+  };
+  if (count(DeviceKind::Cpu) > 1) return PathKind::System;
+  if (count(DeviceKind::Cpu) == 1) return PathKind::HostBridge;
+  return count(DeviceKind::PcieSwitch) > 1 ? PathKind::PcieSwitches : PathKind::PcieSwitch;
+}
+
+std::set<Vertex> nvlink_neighbours(const NodeGraph& graph, Vertex v) {
+  std::set<Vertex> neighbours;
+  for (const Edge& edge : links_of(graph, v)) {
+    if (graph[edge].kind == LinkKind::NvLink) neighbours.insert(boost::target(edge, graph));
+  }
+  return neighbours;
+}
+
+constexpr int kMaxMeshGpus = 8;
+using LinkCounts = std::array<std::array<int, kMaxMeshGpus>, kMaxMeshGpus>;
+
+/// Exhaustive search for edge-disjoint Hamiltonian cycles; each begins at GPU 0.
+class CycleSearch {
+ public:
+  CycleSearch(const LinkCounts& links, int gpus) : links_(links), gpus_(gpus) {}
+
+  int most_cycles() {
+    bound_ = degree_bound();
+    extend(0, 1U, 1);
+    return best_;
+  }
+
+ private:
+  /// A cycle takes two links of every GPU.
+  int degree_bound() const {
+    int bound = 1 << 20;
+    for (int a = 0; a < gpus_; ++a) {
+      int degree = 0;
+      for (int b = 0; b < gpus_; ++b) degree += at(a, b);
+      bound = std::min(bound, degree / 2);
+    }
+    return bound;
+  }
+
+  int at(int a, int b) const {
+    return links_[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)];
+  }
+  void change(int a, int b, int by) {
+    links_[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)] += by;
+    links_[static_cast<std::size_t>(b)][static_cast<std::size_t>(a)] += by;
+  }
+
+  /// Continues the open path that ends at `last` and has visited `visited`.
+  void extend(int last, unsigned visited, int length) {
+    if (best_ == bound_) return;
+    if (length == gpus_) {
+      if (at(last, 0) > 0) close(last);
+      return;
+    }
+    for (int next = 1; next < gpus_; ++next) {
+      if ((visited >> next & 1U) != 0 || at(last, next) == 0) continue;
+      change(last, next, -1);
+      extend(next, visited | 1U << next, length + 1);
+      change(last, next, +1);
+    }
+  }
+
+  void close(int last) {
+    change(last, 0, -1);
+    best_ = std::max(best_, ++cycles_);
+    // Only worth going on while every GPU keeps links for more cycles than the best known.
+    if (cycles_ + degree_bound() > best_) extend(0, 1U, 1);
+    --cycles_;
+    change(last, 0, +1);
+  }
+
+  LinkCounts links_;
+  int gpus_;
+  int bound_ = 0;
+  int cycles_ = 0;
+  int best_ = 0;
+};
+
+/// Links of a pair where all pairs have as many.
+std::optional<int> equal_links(const LinkCounts& links, int gpus) {
+  for (int a = 0; a < gpus; ++a) {
+    for (int b = 0; b < gpus; ++b) {
+      const int count = links[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)];
+      if (a != b && count != links[0][1]) return std::nullopt;
+    }
+  }
+  return links[0][1];
+}
+
+}  // namespace
+
+NodeGraph build_node_graph(const NodeShape& shape) { return Builder(shape).build(); }
+
+std::vector<NvLinkPair> full_mesh(int gpus, int links_per_gpu) {
+  std::vector<NvLinkPair> mesh;
+  const int links = gpus > 1 ? links_per_gpu / (gpus - 1) : 0;
+  if (links == 0) return mesh;
+  for (int a = 0; a < gpus; ++a) {
+    for (int b = a + 1; b < gpus; ++b) mesh.push_back({a, b, links});
+  }
+  return mesh;
+}
+
+bool is_connected(const NodeGraph& graph) {
+  std::vector<int> component(boost::num_vertices(graph));
+  boost::connected_components(graph, component.data());
+  std::set<int> with_gpu, with_nic;
+  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
+    if (graph[v].kind == DeviceKind::Gpu) with_gpu.insert(component[v]);
+    if (graph[v].kind == DeviceKind::Nic) with_nic.insert(component[v]);
+  }
+  if (with_gpu.size() != 1) return false;
+  return with_nic.empty() || with_nic.count(*with_gpu.begin()) == 1;
+}
+
+PathKind gpu_path(const NodeGraph& graph, int gpu_a, int gpu_b) {
+  const Vertex a = device(graph, DeviceKind::Gpu, gpu_a);
+  const Vertex b = device(graph, DeviceKind::Gpu, gpu_b);
+  const std::set<Vertex> near_a = nvlink_neighbours(graph, a);
+  if (near_a.count(b) > 0) return PathKind::NvLink;
+  bool by_gpu = false;
+  for (const Vertex v : nvlink_neighbours(graph, b)) {
+    if (near_a.count(v) == 0) continue;
+    if (graph[v].kind == DeviceKind::NvSwitch) return PathKind::NvSwitch;
+    by_gpu = true;
+  }
+  return by_gpu ? PathKind::NvLinkViaGpu : host_path_kind(graph, a, b);
+}
+
+PathKind nic_path(const NodeGraph& graph, int gpu, int nic) {
+  return host_path_kind(graph, device(graph, DeviceKind::Gpu, gpu),
+                        device(graph, DeviceKind::Nic, nic));
+}
+
+BytesPerSecond nvlink_bandwidth(const NodeGraph& graph, int gpu) {
+  double sum = 0;
+  for (const Edge& edge : links_of(graph, device(graph, DeviceKind::Gpu, gpu))) {
+    if (graph[edge].kind == LinkKind::NvLink) sum += graph[edge].bandwidth.per_second();
+  }
+  return BytesPerSecond(sum);
+}
+
+BytesPerSecond nvlink_pair_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b) {
+  const Vertex b = device(graph, DeviceKind::Gpu, gpu_b);
+  double sum = 0;
+  for (const Edge& edge : links_of(graph, device(graph, DeviceKind::Gpu, gpu_a))) {
+    const bool joins = boost::target(edge, graph) == b && graph[edge].kind == LinkKind::NvLink;
+    if (joins) sum += graph[edge].bandwidth.per_second();
+  }
+  return BytesPerSecond(sum);
+}
+
+int reachable_nics(const NodeGraph& graph, int gpus) {
+  int nics = 0;
+  int near = 0;
+  while (find_device(graph, DeviceKind::Nic, nics)) {
+    bool is_near = false;
+    for (int gpu = 0; gpu < gpus && !is_near; ++gpu) {
+      is_near = nic_path(graph, gpu, nics) < PathKind::HostBridge;
+    }
+    near += is_near ? 1 : 0;
+    ++nics;
+  }
+  return near > 0 ? near : nics;
+}
+
+int gpus_per_host_link(const NodeGraph& graph, int gpus) {
+  std::vector<int> users(boost::num_vertices(graph));  // of the link above a vertex
+  int most = 1;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    Vertex v = device(graph, DeviceKind::Gpu, gpu);
+    while (graph[v].kind != DeviceKind::Cpu) {
+      most = std::max(most, ++users[v]);
+      // The host side is a tree below each CPU whose parents were added before their children.
+      Vertex parent = v;
+      for (const Edge& edge : links_of(graph, v)) {
+        if (graph[edge].kind == LinkKind::Pcie)
+          parent = std::min(parent, boost::target(edge, graph));
+      }
+      ZS_CHECK(parent != v, "a GPU without a way to a CPU");
+      v = parent;
+    }
+  }
+  return most;
+}
+
+int mesh_rings(std::span<const NvLinkPair> mesh, int gpus) {
+  ZS_CHECK(gpus <= kMaxMeshGpus, "a mesh of more GPUs than the ring search takes");
+  LinkCounts links{};
+  for (const NvLinkPair& pair : mesh) {
+    if (pair.a >= gpus || pair.b >= gpus) continue;
+    links[static_cast<std::size_t>(pair.a)][static_cast<std::size_t>(pair.b)] += pair.links;
+    links[static_cast<std::size_t>(pair.b)][static_cast<std::size_t>(pair.a)] += pair.links;
+  }
+  if (gpus < 2) return 0;
+  if (gpus == 2) return links[0][1];
+  if (const std::optional<int> each = equal_links(links, gpus)) return 2 * (*each * (gpus - 1) / 2);
+  return 2 * CycleSearch(links, gpus).most_cycles();
+}
+
+}  // namespace zerosim
