@@ -234,8 +234,8 @@ INSTANTIATE_TEST_SUITE_P(
                               ActivationCheckpointing::None},
                     TraceCase{"zero3_toy2_tight_recompute.csv", 2000000, 8000000, 4000000,
                               ActivationCheckpointing::Full}),
-    [](const auto& info) {
-      std::string name = info.param.file;
+    [](const auto& test) {
+      std::string name = test.param.file;
       name.resize(name.size() - 4);
       return name;
     });
