@@ -87,7 +87,9 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
       hooks_(hooks),
       events_(training_events(model, strategy.checkpointing)),
       saved_(model.operators.size()),
-      checkpoint_bytes_(checkpoint_bytes(model, batch)),
+      checkpoint_bytes_(strategy.checkpointing == ActivationCheckpointing::Full
+                            ? checkpoint_bytes(model, batch)
+                            : Bytes()),
       autocast_(strategy.framework != Framework::DeepSpeed &&
                 strategy.precision != Precision::Fp32) {
   BatchShape attention_batch = batch;
@@ -255,8 +257,10 @@ void TrainingWalk::backward(const TrainingEvent& event) {
   const OperatorCost& cost = costs_[operation];
   BufferId workspace;
   if (cost.backward_workspace.count() > 0) {
-    workspace = builder_.allocate(cost.backward_workspace, MemoryClass::Logits, "logits_gradient",
-                                  kComputeStream, "E5");
+    const bool logits = cost.logits.count() > 0;
+    workspace = builder_.allocate(
+        cost.backward_workspace, logits ? MemoryClass::Logits : MemoryClass::TemporaryBuffers,
+        logits ? "logits_gradient" : "backward_workspace", kComputeStream, "E5");
   }
   BufferId input_gradient;
   if (cost.input.count() > 0) {
