@@ -193,20 +193,17 @@ void read_heads(Config& config, const LlamaFamily& family, ModelShape& shape) {
 
 void read_head_dim(Config& config, const LlamaFamily& family, ModelShape& shape) {
   const bool stated = !config.object().raw("head_dim").isNull();
-  if (!stated && family.head_dim == 0 && shape.hidden % shape.heads != 0) {
+  const bool divided = !stated && (family.head_dim == 0 || config.is_null("head_dim"));
+  if (divided && shape.hidden % shape.heads != 0) {
     config.fail("num_attention_heads",
                 format("{} does not divide hidden_size = {}, expected a divisor or a key head_dim",
                        shape.heads, shape.hidden));
   }
-  const bool divides = stated || family.head_dim == 0 || config.is_null("head_dim");
-  const std::int64_t fallback = divides ? shape.hidden / shape.heads : family.head_dim;
-  if (!stated && fallback == 0) {
-    config.fail("num_attention_heads",
-                format("{} heads do not fit in hidden_size = {}", shape.heads, shape.hidden));
+  shape.head_dim = shape.hidden / shape.heads;  // the definition, not an assumption
+  if (!divided) {
+    shape.head_dim = config.size_or({"head_dim"}, "the width of an attention head", family.head_dim,
+                                    "Hugging Face's default");
   }
-  shape.head_dim =
-      config.size_or({"head_dim"}, "the width of an attention head", fallback,
-                     divides ? "hidden_size / num_attention_heads" : "Hugging Face's default");
   if (shape.head_dim > kLargestSize / shape.heads) {
     config.fail("head_dim", format("{} x {} heads is wider than {}", shape.head_dim, shape.heads,
                                    kLargestSize));

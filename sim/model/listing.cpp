@@ -536,6 +536,8 @@ class ListingReader {
 
 }  // namespace
 
-Model read_listing(const JsonDocument& document) { return ListingReader(document).read(); }
+Model read_listing(const JsonDocument& document) {
+  return ListingReader(document).read();
+}
 
 }  // namespace zerosim::internal

@@ -1,0 +1,158 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/model/test_support.h"
+
+namespace zerosim {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const BatchShape kBatch{.micro_batch = 2, .sequence = 8};  // T = 16, x = 2
+
+/// Cost of the first operator of the module.
+OperatorCost cost_of(const Model& model, const std::string& module,
+                     const BatchShape& batch = kBatch) {
+  for (const Operator& op : model.operators) {
+    if (model.modules[op.module.index()].name == module) return operator_cost(model, op, batch);
+  }
+  throw ConfigError("no operator in " + module);
+}
+
+Bytes total(const std::vector<Kernel>& kernels) {
+  Bytes sum;
+  for (const Kernel& kernel : kernels) sum += kernel.bytes;
+  return sum;
+}
+
+Model small_llama() {
+  return parse_model(R"({"model_type": "qwen2", "hidden_size": 32, "intermediate_size": 48,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100})",
+                     "small.json");
+}
+
+TEST(OperatorCost, LinearHasThreeGemmsAndABiasReduction) {
+  const OperatorCost cost = cost_of(small_llama(), "model.layers.0.self_attn.k_proj");
+  ASSERT_THAT(cost.forward, SizeIs(1));  // m = T = 16, n = out = 2 x 8, k = in = 32
+  EXPECT_EQ(cost.forward[0].m, 16);
+  EXPECT_EQ(cost.forward[0].n, 16);
+  EXPECT_EQ(cost.forward[0].k, 32);
+  EXPECT_EQ(cost.forward[0].flops, Flops(2 * 16 * 16 * 32));
+  EXPECT_EQ(cost.forward[0].bytes, Bytes(2 * (16 * 32 + 32 * 16 + 16 * 16)));
+  // dgrad m = T, n = in, k = out; k_proj shares its input with q_proj: the two gradients are added.
+  ASSERT_THAT(cost.backward_input, SizeIs(2));
+  EXPECT_EQ(cost.backward_input[0].n, 32);
+  EXPECT_EQ(cost.backward_input[0].k, 16);
+  EXPECT_EQ(cost.backward_input[1].bytes, Bytes(3 * 2 * 16 * 32));
+  EXPECT_EQ(cost.saved, Bytes(0));
+  // bias first, then wgrad m = out, n = in, k = T
+  ASSERT_THAT(cost.backward_weights, SizeIs(2));
+  EXPECT_EQ(cost.backward_weights[0].bytes, Bytes(2 * 16 * 16));
+  EXPECT_EQ(cost.backward_weights[1].m, 16);
+  EXPECT_EQ(cost.backward_weights[1].n, 32);
+  EXPECT_EQ(cost.backward_weights[1].k, 16);
+  EXPECT_EQ(cost.input, Bytes(2 * 16 * 32));
+  EXPECT_EQ(cost.output, Bytes(2 * 16 * 16));
+}
+
+TEST(OperatorCost, FrozenWeightsHaveNoGradientKernels) {
+  Model model = small_llama();
+  for (Parameter& parameter : model.parameters) parameter.trainable = false;
+  for (const Operator& op : model.operators) {
+    EXPECT_THAT(operator_cost(model, op, kBatch).backward_weights, IsEmpty());
+  }
+}
+
+TEST(OperatorCost, TiedHeadComputesAWeightGradientThatArrivesElsewhere) {
+  const Model model = load_model("gpt2");
+  const Operator& head = model.operators[model.operators.size() - 2];
+  EXPECT_EQ(model.modules[head.module.index()].name, "lm_head");
+  EXPECT_THAT(head.gradients, IsEmpty());
+  EXPECT_THAT(operator_cost(model, head, kBatch).backward_weights, SizeIs(1));
+}
+
+TEST(OperatorCost, RmsNormMovesWhatEightEagerKernelsMove) {
+  const OperatorCost cost = cost_of(small_llama(), "model.norm");
+  // bf16, an element: cast 2+4, square 4+4, mean 4, scale 4+4, cast 4+2, weight 2+2 = 36
+  EXPECT_EQ(total(cost.forward), Bytes(36 * 16 * 32));
+  EXPECT_EQ(cost.saved, Bytes((4 + 2) * 16 * 32));
+  // fp32 casts nothing: square 8, mean 4, scale 8, weight 8
+  BatchShape fp32 = kBatch;
+  fp32.compute = Dtype::F32;
+  EXPECT_EQ(total(cost_of(small_llama(), "model.norm", fp32).forward), Bytes(28 * 16 * 32));
+}
+
+TEST(OperatorCost, FlashAttentionBytes) {
+  const Model model = small_llama();
+  const Operator* attention = nullptr;
+  for (const Operator& op : model.operators) {
+    if (op.kind == OperatorKind::Attention) attention = &op;
+  }
+  ASSERT_NE(attention, nullptr);
+  const OperatorCost cost = operator_cost(model, *attention, kBatch);
+  // x (2h + 2 h_kv) e + 4 h = 2 (2*4 + 2*2) 8 + 4*4 = 208 B a token; backward x (4h + 4 h_kv) e
+  EXPECT_EQ(total(cost.forward), Bytes(16 * 208));
+  EXPECT_EQ(total(cost.backward_input), Bytes(16 * 2 * (4 * 4 + 4 * 2) * 8));
+  EXPECT_EQ(cost.forward[0].kernel_class, KernelClass::Attention);
+  EXPECT_EQ(cost.forward[0].m, 8);      // sequence
+  EXPECT_EQ(cost.forward[0].n, 8);      // head size
+  EXPECT_EQ(cost.forward[0].k, 2 * 4);  // micro batch x heads
+  EXPECT_TRUE(cost.backward_input[0].backward);
+}
+
+TEST(OperatorCost, EmbeddingGradientIsAWholeTable) {
+  const OperatorCost cost = cost_of(small_llama(), "model.embed_tokens");
+  EXPECT_EQ(total(cost.forward), Bytes(2 * 2 * 16 * 32));
+  // zeros x V d, rows x T d, fp32 atomics 8 T d
+  EXPECT_EQ(total(cost.backward_weights), Bytes(2 * 100 * 32 + (2 + 8) * 16 * 32));
+  EXPECT_THAT(cost.backward_input, IsEmpty());
+}
+
+TEST(OperatorCost, DropoutCostsNothingUnlessOn) {
+  const Model model = load_model("gpt2");
+  EXPECT_THAT(cost_of(model, "transformer.drop").forward, IsEmpty());
+  BatchShape batch = kBatch;
+  batch.dropout = true;
+  const OperatorCost cost = cost_of(model, "transformer.drop", batch);
+  EXPECT_EQ(total(cost.forward), Bytes(5 * 16 * 768));
+  EXPECT_EQ(cost.saved, Bytes(16 * 768));
+}
+
+std::string batch_error(const BatchShape& batch) {
+  const Model model = load_model("gpt2");
+  try {
+    static_cast<void>(operator_cost(model, model.operators.back(), batch));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(OperatorCost, BadBatches) {
+  EXPECT_EQ(batch_error({.micro_batch = 0, .sequence = 8}),
+            "micro batch: found 0, expected 1 or more");
+  EXPECT_EQ(batch_error({.micro_batch = 1, .sequence = -8}),
+            "sequence length: found -8, expected 1 or more");
+  EXPECT_THAT(batch_error({.micro_batch = std::int64_t{1} << 40, .sequence = 2}),
+              HasSubstr("expected at most 1099511627776 tokens"));
+  // 2^40 tokens x 2^31 logits x 10 B = 2^74 B
+  const Model wide = parse_model(R"({"model_type": "gpt2", "n_embd": 2, "n_layer": 1, "n_head": 1,
+      "vocab_size": 2147483648})",
+                                 "wide.json");
+  EXPECT_THROW(
+      static_cast<void>(operator_cost(wide, wide.operators.back(),
+                                      {.micro_batch = std::int64_t{1} << 30, .sequence = 1024})),
+      ConfigError);
+}
+
+TEST(CheckpointBytes, NeedsAWidth) {
+  const Model model = parse_model(R"({"format": "zerosim.module_listing", "version": 1,
+      "modules": [{"name": "", "class": "Net"}]})",
+                                  "net.json");
+  EXPECT_THROW(static_cast<void>(checkpoint_bytes(model, kBatch)), ConfigError);
+}
+
+}  // namespace
+}  // namespace zerosim
