@@ -2,9 +2,10 @@
 /// What a subcommand of `zerosim` is.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <span>
+
+#include <CLI/CLI.hpp>
 
 namespace zerosim {
 

@@ -2,11 +2,12 @@
 /// Flags that say what is trained, how and where, and what they resolve to.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "sim/analysis/report.h"
 #include "sim/base/json.h"

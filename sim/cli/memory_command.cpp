@@ -205,8 +205,7 @@ int MemoryCommand::replayed() const {
         paper_model_states(static_cast<double>(comparison.parameters), sharding_of(strategy),
                            options.world_size, state_bytes(strategy.precision))));
     if (cluster) report.memory.capacity = cluster->gpu().memory;
-    report.assumptions =
-        merged({model.assumptions, strategy.assumptions, program.assumptions});
+    report.assumptions = merged({model.assumptions, strategy.assumptions, program.assumptions});
     report.warnings = strategy.warnings;
     comparison.strategies.push_back(std::move(report));
   }

@@ -39,7 +39,7 @@ class ModelCommand : public Command {
     }
     JsonValue json(Json::objectValue);
     json["version"] = kJsonVersion;
-    for (const std::string& name : model_presets()) json["presets"].append(name);
+    for (const std::string& name : model_preset_names()) json["presets"].append(name);
     print(json);
     return kYes;
   }

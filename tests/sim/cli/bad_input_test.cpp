@@ -1,0 +1,114 @@
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/cli/process.h"
+
+namespace zerosim::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// A command line that must end in one line on stderr that holds all of `parts`.
+struct BadInput {
+  std::string name;
+  std::vector<std::string> arguments;
+  std::vector<std::string> parts;
+};
+
+std::ostream& operator<<(std::ostream& out, const BadInput& input) {
+  return out << input.name;
+}
+
+/// `zerosim compare` for GPT-2 on four GPUs, and more.
+std::vector<std::string> compare(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"compare",     "--model",         "gpt2", "--cluster",
+                                    "dgx-a100-80", "--gpus-per-node", "4"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+class BadInputTest : public ::testing::TestWithParam<BadInput> {};
+
+TEST_P(BadInputTest, IsOneClearErrorAndExitCode2) {
+  const Outcome outcome = run_zerosim(GetParam().arguments);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.error, StartsWith("zerosim: error: "));
+  EXPECT_EQ(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 1) << outcome.error;
+  for (const std::string& part : GetParam().parts) EXPECT_THAT(outcome.error, HasSubstr(part));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Inputs, BadInputTest,
+    ::testing::Values(
+        BadInput{
+            "missing_file", compare({"--ds-config", "no_such_file.json"}), {"no_such_file.json"}},
+        BadInput{"broken_file",
+                 compare({"--ds-config", cli_data("ds_broken.json")}),
+                 {"ds_broken.json:"}},
+        BadInput{
+            "unknown_gpu",
+            {"compare", "--model", "gpt2", "--cluster", cli_data("cluster_with_unknown_gpu.json")},
+            {"cluster_with_unknown_gpu.json:4:", "A100-SXM4-81", "A100-SXM4-80"}},
+        BadInput{"unknown_cluster",
+                 {"compare", "--model", "gpt2", "--cluster", "dgx-a100-90"},
+                 {"dgx-a100-90", "dgx-a100-80"}},
+        BadInput{"unknown_model", {"model", "--model", "llama-2-8b"}, {"llama-2-8b", "llama-2-7b"}},
+        BadInput{"unknown_strategy", compare({"--strategies", "ddp,zreo2"}), {"zreo2", "zero2"}},
+        BadInput{"batch_triple",
+                 compare({"--ds-config", cli_data("ds_wrong_triple.json")}),
+                 {"ds_wrong_triple.json:", "100", "8", "4"}},
+        BadInput{"negative_size",
+                 compare({"--ds-config", cli_data("ds_negative_size.json")}),
+                 {"ds_negative_size.json:6:", "reduce_bucket_size", "-5"}},
+        BadInput{"no_hidden_size",
+                 {"model", "--model", cli_data("llama_without_hidden_size.json")},
+                 {"llama_without_hidden_size.json", "hidden_size"}},
+        BadInput{"no_nodes", compare({"--nodes", "0"}), {"--nodes: found \"0\"", "at least 1"}},
+        BadInput{"no_nodes_by_alias",
+                 compare({"--num_nodes", "0"}),
+                 {"--nodes: found \"0\"", "at least 1"}},
+        BadInput{"no_gpus",
+                 {"compare", "--model", "gpt2", "--cluster", "dgx-a100-80", "--num_gpus=0"},
+                 {"--gpus-per-node: found \"0\"", "at least 1"}},
+        BadInput{"more_gpus_than_a_node_has",
+                 {"compare", "--model", "gpt2", "--cluster", "dgx-a100-80", "--gpus-per-node", "9"},
+                 {"9", "8"}},
+        BadInput{"negative_micro_batch",
+                 compare({"--micro-batch", "-4"}),
+                 {"--micro-batch: found \"-4\"", "at least 1"}},
+        BadInput{"no_tokens", compare({"--seq", "0"}), {"--seq: found \"0\"", "at least 1"}},
+        BadInput{"no_accumulation",
+                 compare({"--grad-accum", "0"}),
+                 {"--grad-accum: found \"0\"", "at least 1"}},
+        BadInput{"huge_sequence",
+                 compare({"--seq", "99999999999999999999"}),
+                 {"--seq: found \"99999999999999999999\"", "at most"}},
+        BadInput{"negative_parameters",
+                 {"memory", "--params", "-7e9"},
+                 {"--params: found \"-7e9\"", "at least 1"}},
+        BadInput{"parameters_with_a_suffix",
+                 {"memory", "--params", "7B"},
+                 {"--params: found \"7B\"", "whole number"}},
+        BadInput{"unknown_precision",
+                 {"memory", "--params", "7e9", "--precision", "bf61"},
+                 {"--precision", "bf61", "bf16"}},
+        BadInput{"unknown_checkpointing",
+                 compare({"--activation-checkpointing", "ful"}),
+                 {"--activation-checkpointing", "ful", "full"}},
+        BadInput{"unknown_optimizer",
+                 compare({"--optimizer", "adamw_fuse"}),
+                 {"--optimizer", "adamw_fuse", "adamw_fused"}},
+        BadInput{"unknown_version",
+                 compare({"--strategies", "zero1", "--deepspeed-version", "9"}),
+                 {"--deepspeed-version", "9", "0.19"}},
+        BadInput{"unknown_config_mode",
+                 compare({"--config-as", "atuo"}),
+                 {"--config-as", "atuo", "auto"}}),
+    [](const ::testing::TestParamInfo<BadInput>& input) { return input.param.name; });
+
+}  // namespace
+}  // namespace zerosim::testing

@@ -1,0 +1,113 @@
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/cli/process.h"
+
+namespace zerosim::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A small Llama, on four A100s, DDP beside the three files of a study note.
+std::vector<std::string> note_comparison() {
+  return {"compare",
+          "--model",
+          cli_data("tiny_llama.json"),
+          "--cluster",
+          "dgx-a100-80",
+          "--num_gpus",
+          "4",
+          "--strategies",
+          "ddp",
+          "--deepspeed",
+          cli_data("ds_zero1.json"),
+          cli_data("ds_zero2.json"),
+          cli_data("ds_zero3.json")};
+}
+
+TEST(CompareCommand, PrintsOneTableOf100Columns) {
+  const Outcome outcome = run_zerosim(note_comparison());
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
+  std::istringstream stream(outcome.out);
+  int verdicts = 0;
+  for (std::string line; std::getline(stream, line);) {
+    EXPECT_LE(line.size(), 100U) << line;
+    if (line.starts_with("verdict")) ++verdicts;
+  }
+  EXPECT_EQ(verdicts, 1);
+}
+
+TEST(CompareCommand, GivesDdpTheMicroBatchOfTheFiles) {
+  const JsonDocument json = zerosim_json(note_comparison());
+  const JsonValue& strategies = json.root()["strategies"];
+  ASSERT_EQ(strategies.size(), 4U);
+  EXPECT_EQ(strategies[0]["name"], "ddp");
+  for (const JsonValue& strategy : strategies) {
+    const JsonValue& throughput = strategy["throughput"];
+    // Micro batch 4 on 4 GPUs: 16 sequences of 2048 tokens a step.
+    EXPECT_NEAR(throughput["samples_per_s"].asDouble() * strategy["time"]["step"].asDouble(), 16,
+                1e-9);
+    EXPECT_NEAR(throughput["tokens_per_s"].asDouble() * strategy["time"]["step"].asDouble(),
+                16.0 * 2048, 1e-6);
+  }
+}
+
+TEST(CompareCommand, SplitsTheStepExactly) {
+  const JsonDocument json = zerosim_json(note_comparison());
+  for (const JsonValue& strategy : json.root()["strategies"]) {
+    const JsonValue& time = strategy["time"];
+    const double sum = time["compute"].asDouble() + time["exposed_communication"].asDouble() +
+                       time["host"].asDouble() + time["optimizer"].asDouble();
+    EXPECT_NEAR(sum, time["step"].asDouble(), 1e-12) << strategy["name"].asString();
+    EXPECT_GT(time["step"].asDouble(), 0);
+  }
+}
+
+TEST(CompareCommand, IsDeterministic) {
+  EXPECT_EQ(run_zerosim(note_comparison()).out, run_zerosim(note_comparison()).out);
+}
+
+TEST(CompareCommand, ExitsWith1IfNothingFits) {
+  // 13e9 parameters take 16 x 13e9 bytes = 194 GiB on each of two GPUs of 22 GiB under DDP.
+  const Outcome outcome =
+      run_zerosim({"compare", "--model", "llama-2-13b", "--cluster", "a10x4-pcie", "--num_gpus",
+                   "2", "--strategies", "ddp,zero1"});
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("does not fit"));
+}
+
+TEST(RunCommand, ExplainsOneStrategy) {
+  std::vector<std::string> arguments = {"run",       "--model",     cli_data("tiny_llama.json"),
+                                        "--cluster", "dgx-a100-80", "--num_gpus",
+                                        "4",         "--deepspeed", cli_data("ds_zero3.json")};
+  const Outcome outcome = run_zerosim(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("all_gather_into_tensor"));
+  const JsonDocument json = zerosim_json(arguments);
+  EXPECT_EQ(json.root()["version"], 1);
+  EXPECT_EQ(json.root()["strategies"][0]["stage"], 3);
+}
+
+TEST(RunCommand, ShowsTheFirstStepsIfAsked) {
+  const JsonDocument json =
+      zerosim_json({"run", "--model", cli_data("tiny_llama.json"), "--cluster", "dgx-a100-80",
+                    "--strategies", "zero3", "--steps", "3"});
+  ASSERT_EQ(json.root()["steps"].size(), 3U);
+  for (const JsonValue& seconds : json.root()["steps"]) EXPECT_GT(seconds.asDouble(), 0);
+}
+
+TEST(ModelCommand, CountsParameters) {
+  const JsonDocument json = zerosim_json({"model", "--model", "llama-2-7b"});
+  // 2 x 32000 x 4096 + 32 x (4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096) + 4096.
+  EXPECT_EQ(json.root()["parameters"]["total"].asInt64(), 6'738'415'616);
+  EXPECT_EQ(json.root()["parameters"]["trainable"].asInt64(), 6'738'415'616);
+  EXPECT_EQ(json.root()["parameters"]["active_per_token"].asInt64(), 6'738'415'616);
+  std::int64_t sum = 0;
+  for (const JsonValue& module : json.root()["modules"]) sum += module["parameters"].asInt64();
+  EXPECT_EQ(sum, 6'738'415'616);
+}
+
+}  // namespace
+}  // namespace zerosim::testing

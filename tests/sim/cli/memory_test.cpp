@@ -1,0 +1,112 @@
+#include <cstdint>
+#include <iterator>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/cli/process.h"
+
+namespace zerosim::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(MemoryCommand, PrintsModelStatesOfSevenBillionParameters) {
+  const Outcome outcome = run_zerosim({"memory", "--params", "7e9", "--precision", "bf16"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
+  for (const char* figure : {"13.04\n", "26.08\n", "52.15\n", "104.31\n"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(figure));
+  }
+}
+
+TEST(MemoryCommand, PrintsAllWorldSizes) {
+  const JsonDocument json = zerosim_json({"memory", "--params", "7e9"});
+  const JsonValue& rows = json.root()["per_gpu"];
+  ASSERT_EQ(rows.size(), 11U);
+  for (int i = 0; i <= 10; ++i) EXPECT_EQ(rows[i]["world_size"], 1 << i);
+  // 2 + 14/4 bytes of 7e9 parameters.
+  EXPECT_EQ(rows[2]["zero2"].asInt64(), 38'500'000'000);
+}
+
+/// Table 1 of the ZeRO paper (arXiv 1910.02054) as printed: GPUs, then P_os, P_os+g, P_os+g+p of
+/// the 7.5B, the 128B and the 1T model.
+TEST(MemoryCommand, PrintsTable1OfTheZeroPaper) {
+  const Outcome outcome = run_zerosim({"memory", "--accounting", "paper", "--params", "7.5e9"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream stream(outcome.out.substr(outcome.out.find("Table 1")));
+  for (std::string line; std::getline(stream, line);) {
+    std::istringstream words(line);
+    rows.emplace_back(std::istream_iterator<std::string>(words),
+                      std::istream_iterator<std::string>());
+  }
+  const std::vector<std::vector<std::string>> expected = {
+      {"1", "120", "120", "120", "2048", "2048", "2048", "16000", "16000", "16000"},
+      {"4", "52.5", "41.3", "30", "896", "704", "512", "7000", "5500", "4000"},
+      {"16", "35.6", "21.6", "7.5", "608", "368", "128", "4750", "2875", "1000"},
+      {"64", "31.4", "16.6", "1.88", "536", "284", "32", "4187", "2218", "250"},
+      {"256", "30.4", "15.4", "0.47", "518", "263", "8", "4046", "2054", "62.5"},
+      {"1024", "30.1", "15.1", "0.12", "513", "257", "2", "4011", "2013", "15.6"}};
+  for (const std::vector<std::string>& row : expected) EXPECT_THAT(rows, ::testing::Contains(row));
+}
+
+TEST(MemoryCommand, PrintsFigure1OfTheZeroPaper) {
+  const JsonDocument json =
+      zerosim_json({"memory", "--accounting", "paper", "--params", "7.5e9", "--world", "64"});
+  std::vector<std::string> printed;
+  for (const JsonValue& entry : json.root()["figure_1"]) {
+    printed.push_back(entry["printed_gb"].asString());
+  }
+  EXPECT_THAT(printed, ::testing::ElementsAre("120", "31.4", "16.6", "1.88"));
+}
+
+TEST(MemoryCommand, PrintsDeepSpeedsEstimates) {
+  // Rule F4, P = 7.5e9, L = 131,072,000, 8 nodes of 8 GPUs.
+  const Outcome outcome =
+      run_zerosim({"memory", "--like-deepspeed", "--params", "7.5e9", "--largest-layer",
+                   "131072000", "--nodes", "8", "--gpus-per-node", "8"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
+  for (const char* row :
+       {" 2682.21GB |  13.97GB | offload_optimizer=cpu \n",
+        "  335.28GB |  15.93GB | offload_optimizer=none\n",
+        "   23.57GB |   0.49GB | offload_param=cpu , offload_optimizer=cpu , zero_init=1\n",
+        "   20.95GB |   0.71GB | offload_param=none, offload_optimizer=cpu , zero_init=1\n",
+        "    5.86GB |   2.45GB | offload_param=none, offload_optimizer=none, zero_init=1\n"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(row));
+  }
+}
+
+TEST(MemoryCommand, GivesTheChosenEstimateAsJson) {
+  // The same: stage 3, nothing offloaded: 4 L + floor(18 P / N), N = 64; 4 L x 8 x 1.5 on the host.
+  const std::vector<std::string> arguments = {
+      "memory",    "--like-deepspeed", "--params", "7.5e9",           "--largest-layer",
+      "131072000", "--nodes",          "8",        "--gpus-per-node", "8"};
+  const JsonDocument json = zerosim_json(arguments);
+  EXPECT_EQ(json.root()["estimator"]["gpu"].asInt64(), 4 * 131'072'000LL + 2'109'375'000LL);
+  EXPECT_EQ(json.root()["estimator"]["host"].asInt64(), 4 * 131'072'000LL * 12);
+}
+
+TEST(MemoryCommand, ReplaysAStepWithoutTime) {
+  const JsonDocument json =
+      zerosim_json({"memory", "--model", cli_data("tiny_llama.json"), "--world", "8"});
+  const JsonValue& strategies = json.root()["strategies"];
+  ASSERT_EQ(strategies.size(), 4U);  // ddp, zero1, zero2, zero3
+  std::int64_t before = INT64_MAX;
+  for (const JsonValue& strategy : strategies) {
+    const JsonValue& memory = strategy["memory"];
+    // The classes sum to the peak; model states shrink from stage to stage.
+    std::int64_t sum = 0;
+    for (const char* key : {"parameters", "gradients", "optimizer_states", "activations",
+                            "temporary_buffers", "live_parameters"}) {
+      sum += memory[key].asInt64();
+    }
+    EXPECT_EQ(sum, memory["peak_allocated"].asInt64()) << strategy["name"].asString();
+    EXPECT_LT(memory["model_states"].asInt64(), before) << strategy["name"].asString();
+    before = memory["model_states"].asInt64();
+    EXPECT_NE(memory["peak_op"], "") << strategy["name"].asString();
+  }
+}
+
+}  // namespace
+}  // namespace zerosim::testing

@@ -1,0 +1,27 @@
+/// \file
+/// Runs the executable as a user does.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/json.h"
+
+namespace zerosim::testing {
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;
+  std::string error;
+};
+
+/// Runs `zerosim ARGUMENTS...`, without a shell.
+[[nodiscard]] Outcome run_zerosim(const std::vector<std::string>& arguments);
+
+/// The same with `--json`, parsed; fails the test unless the exit code is `expected_exit`.
+[[nodiscard]] JsonDocument zerosim_json(std::vector<std::string> arguments, int expected_exit = 0);
+
+/// Path of a file of tests/data/cli.
+[[nodiscard]] std::string cli_data(const std::string& name);
+
+}  // namespace zerosim::testing
