@@ -159,7 +159,7 @@ void note_architecture(Config& config, const std::string& built) {
       format("built as {}, head and loss included: \"architectures\" says otherwise", built));
 }
 
-// ---------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------
 // Llama, Mistral, Qwen2, Qwen3
 
 struct LlamaConfig {
@@ -430,7 +430,7 @@ class LlamaLayout {
   ModelAssembler& assembler_;
 };
 
-// ---------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------
 // GPT-2
 
 struct Gpt2Config {
