@@ -6,7 +6,7 @@ namespace zerosim {
 namespace {
 
 BytesPerSecond intra_node_capacity(const NcclGraph& nccl) {
-  return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * 1e9);
+  return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * nccl.ring_efficiency * 1e9);
 }
 
 BytesPerSecond network_capacity(const Cluster& cluster) {

@@ -72,7 +72,8 @@ using NodeGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::undirec
 /// Channels and speeds that NCCL's search settles on (nccl_cost.md section 3).
 struct NcclGraph {
   int ring_channels = 0;
-  double ring_channel_gbps = 0;  ///< GB/s of one channel inside one node
+  double ring_channel_gbps = 0;  ///< GB/s of one channel inside one node, as NCCL counts
+  double ring_efficiency = 1;    ///< what a large ring collective reaches of channels x speed
   int inter_ring_channels = 0;
   double inter_ring_channel_gbps = 0;  ///< GB/s of one channel when nodes > 1
   int nvls_heads = 0;                  ///< 0: no in-switch reduction

@@ -413,31 +413,35 @@ void apply_flag(int value, const char* flag, int& target, SourceLocation& place)
   place = {flag, 0, 0};
 }
 
+/// An error at a key of the file, or at the flag that replaced it.
+[[noreturn]] void fail_at(const SourceLocation& place, const char* key,
+                          const std::string& message) {
+  const bool is_flag = place.file.starts_with("--");
+  throw ConfigError(place, is_flag ? message : format("{}: {}", key, message));
+}
+
 void check_counts(const Description& description) {
   const int gpus = description.machine.shape.gpus;
   if (description.gpus_per_node > gpus) {
-    throw ConfigError(
-        description.gpus_per_node_place,
-        format("gpus_per_node: found {}, expected at most {}, the GPUs of one node ({})",
-               description.gpus_per_node, gpus, description.machine.name));
+    fail_at(description.gpus_per_node_place, "gpus_per_node",
+            format("found {}, expected at most {}, the GPUs of one node ({})",
+                   description.gpus_per_node, gpus, description.machine.name));
   }
   const std::int64_t world = std::int64_t{description.nodes} * description.gpus_per_node;
   if (world > std::numeric_limits<int>::max()) {
-    throw ConfigError(
-        description.nodes_place,
-        format("nodes: found {}, a cluster of {} GPUs is too large", description.nodes, world));
+    fail_at(description.nodes_place, "nodes",
+            format("found {}, a cluster of {} GPUs is too large", description.nodes, world));
   }
   if (description.nodes > 1 && description.machine.shape.nics == 0) {
-    throw ConfigError(description.nodes_place,
-                      format("nodes: found {}, but the node has no NICs; give node.nics {{count, "
-                             "bandwidth}}",
-                             description.nodes));
+    fail_at(description.nodes_place, "nodes",
+            format("found {}, but the node has no NICs; give node.nics {{count, bandwidth}}",
+                   description.nodes));
   }
 }
 
 std::string used_gpus_sentence(const Cluster& cluster) {
   const bool kept = cluster.node.intra == IntraNode::NvSwitch;
-  const double bus = cluster.node.nccl.ring_channels * cluster.node.nccl.ring_channel_gbps;
+  const double bus = link_capacity(cluster, LinkClass::Kind::IntraNode).gb_per_second();
   return format("gpus_per_node: the first {} of {} GPUs; rings inside a node {} {:g} GB/s a GPU",
                 cluster.gpus_per_node, cluster.node.gpus, kept ? "keep" : "have", bus);
 }
@@ -458,7 +462,8 @@ Cluster build(Description description) {
   }
   if (description.ring_bandwidth) {
     NcclGraph& nccl = cluster.node.nccl;
-    nccl.ring_channel_gbps = description.ring_bandwidth->gb_per_second() / nccl.ring_channels;
+    const double nominal = nccl.ring_channels * nccl.ring_channel_gbps;
+    nccl.ring_efficiency = description.ring_bandwidth->gb_per_second() / nominal;
   }
   cluster.assumptions.push_back(format("cluster {}: {}", cluster.name, cluster.node.source));
   cluster.assumptions.emplace_back(

@@ -233,7 +233,8 @@ double latency(const Question& q, Algorithm algorithm, Protocol protocol) {
   const double base = kBaseLatency[at(algorithm)][at(protocol)];
   const double intra = hardware[at(algorithm)][at(protocol)];
   const double network = network_latency(q, algorithm, protocol);
-  const double hops = std::log2(q.nodes);
+  // NCCL's log2 of an integer rounds down.
+  const int hops = std::bit_width(static_cast<unsigned>(q.nodes)) - 1;
   switch (algorithm) {
     case Algorithm::Ring:
       return (base + ring_latency(q, protocol, intra, network)) * plateau(q, algorithm, protocol);
@@ -257,6 +258,8 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
                   const CollectiveGroup& group) {
   ZS_CHECK(size >= Bytes(0), "a collective of negative size");
   ZS_CHECK(group.ranks >= group.nodes && group.nodes >= 1, "a group without a rank on each node");
+  ZS_CHECK(group.nodes == 1 || cluster.node.nccl.inter_ring_channels > 0,
+           "nodes without a network");
   const IntraNode intra = cluster.node.intra;
   Question q;
   q.op = op;
@@ -271,8 +274,9 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   return q;
 }
 
-/// The same question with what the network really gives.
+/// The same question with what the links really give.
 Question real(const Cluster& cluster, Question q) {
+  q.graph.ring_channel_gbps *= q.graph.ring_efficiency;
   if (q.one_node()) return q;
   q.switch_latency = cluster.fabric.hop_latency.count() * 1e6;
   const double network = link_capacity(cluster, LinkClass::Kind::Network).gb_per_second();
@@ -375,6 +379,18 @@ void add_link_loads(const Cluster& cluster, const Question& q, Protocol protocol
   load(Kind::Network, network_is_narrow);
 }
 
+Seconds longest_load(const CollectiveCost& cost, const Cluster& cluster) {
+  Seconds longest{0};
+  for (const LinkLoad& load : cost.loads) {
+    BytesPerSecond capacity = link_capacity(cluster, load.kind);
+    if (load.kind == LinkClass::Kind::DeviceMemory) {
+      capacity = BytesPerSecond(capacity.per_second() * kUsableMemory);
+    }
+    longest = std::max(longest, load.bytes / capacity);
+  }
+  return longest;
+}
+
 }  // namespace
 
 std::string_view to_string(CollectiveOp op) {
@@ -438,11 +454,13 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
   const double transfer = chosen.transfer(q.size);
   cost.algorithm = choice.algorithm;
   cost.protocol = choice.protocol;
-  cost.delay = Seconds((time(q, choice, chosen) - transfer) * 1e-6);
   cost.ctas = channel_blocks(q, choice);
   cost.sent_per_rank = ring_bytes_sent(op, size, group.ranks);
   cost.inter_node = q.one_node() ? Bytes(0) : cost.sent_per_rank;
   add_link_loads(cluster, q, choice.protocol, transfer, cost);
+  // Loads are whole bytes: the delay makes up for what rounding took.
+  const Seconds transfer_time = longest_load(cost, cluster);
+  cost.delay = Seconds(time(q, choice, chosen) * 1e-6) - transfer_time;
   const double sent = static_cast<double>(cost.sent_per_rank.count());
   cost.loads.push_back(
       {LinkClass::Kind::DeviceMemory, whole(memory_traffic(q, choice.algorithm, sent))});
@@ -450,15 +468,7 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
 }
 
 Seconds CollectiveCost::idle_time(const Cluster& cluster) const {
-  Seconds longest{0};
-  for (const LinkLoad& load : loads) {
-    BytesPerSecond capacity = link_capacity(cluster, load.kind);
-    if (load.kind == LinkClass::Kind::DeviceMemory) {
-      capacity = BytesPerSecond(capacity.per_second() * kUsableMemory);
-    }
-    longest = std::max(longest, load.bytes / capacity);
-  }
-  return delay + longest;
+  return delay + longest_load(*this, cluster);
 }
 
 }  // namespace zerosim

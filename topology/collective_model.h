@@ -8,10 +8,13 @@
 /// as a delay.
 ///
 /// The choice of algorithm and protocol is NCCL's, made with its own idea of the links; B then is
-/// what the links really give: NICs and fabric at their efficiency. Alone, the loads last V/B: the
-/// narrowest link class carries (V/B) x its capacity, which for LL (half of the bytes are flags) is
-/// more than V; wider classes carry the bytes on the wire. kappa is the node's on one node, 1 for
-/// NVLS and between nodes.
+/// what the links really give: rings, NICs and fabric at their efficiency. Alone, the loads last
+/// V/B: the narrowest link class carries (V/B) x its capacity, which for LL (half of the bytes are
+/// flags) is more than V; wider classes carry the bytes on the wire. kappa is the node's on one
+/// node, 1 for NVLS and between nodes.
+///
+/// NCCL chooses without the bend, so that where it changes protocol the time may step down a
+/// little.
 ///
 /// Not modelled: tuner plugins, CollNet (SHARP), PAT, user-registered buffers, all-to-all.
 #pragma once

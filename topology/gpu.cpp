@@ -138,11 +138,11 @@ const std::vector<GpuSpec>& gpu_specs() {
 }
 
 const GpuSpec& gpu_spec(const std::string& name) {
-  std::vector<std::string> names;
   for (const GpuSpec& spec : gpu_specs()) {
     if (spec.name == name) return spec;
-    names.push_back(spec.name);
   }
+  std::vector<std::string> names;
+  for (const GpuSpec& spec : gpu_specs()) names.push_back(spec.name);
   throw ConfigError(format("unknown GPU \"{}\"{} (known: {})", name, did_you_mean(name, names),
                            join(names, ", ")));
 }

@@ -52,10 +52,13 @@ double menu_speed(std::span<const double> menu, double limit) {
   return limit;
 }
 
-/// The largest channels x speed within `total`; the faster channel where two are equal.
+/// The largest channels x speed within `total`; the faster channel where two are equal. The search
+/// gives up at speeds below half of the fastest that fits (0.49 in NCCL's search.cc).
 Channels best_channels(std::span<const double> menu, double total) {
-  Channels best{1, menu_speed(menu, total)};
+  const double fastest = menu_speed(menu, total);
+  Channels best{1, fastest};
   for (const double speed : menu) {
+    if (speed > fastest || speed < 0.49 * fastest) continue;
     const Channels candidate{static_cast<int>(total / speed + 1e-9), speed};
     if (candidate.bus() > best.bus() + 1e-9) best = candidate;
   }
@@ -86,6 +89,10 @@ double nccl_pcie_gbps(BytesPerSecond peak) {
 /// busbw through host memory as a share of NCCL's PCIe figure: 14.5 to 16 GB/s on PCIe 4
 /// (nccl_cost.md 7.2).
 constexpr double kHostStagedShare = 15.0 / 24;
+
+/// What NVLS heads may take of a GPU's NVLinks: 8 x 40 of 371 GB/s on H100, 8 x 80 of 722 on B200
+/// (nccl_cost.md section 3).
+constexpr double kNvlsShare = 0.9;
 
 /// How far rings between nodes may exceed those inside: the table of nccl_cost.md section 3 has 8 x
 /// 48 between H100 nodes, 12 x 30 inside.
@@ -118,6 +125,12 @@ double class_kappa(bool has_nvlink, const GpuSpec& gpu) {
   if (is_blackwell_or_newer(gpu)) return 0.5;
   if (is_hopper_or_newer(gpu)) return 0.1;
   return gpu.compute_capability >= 80 ? 1.0 : 0.6;
+}
+
+/// busbw of large rings over channels x speed (nccl_cost.md sections 3 and 7.2): V100 reaches 130
+/// where NCCL counts 6 x 20; A100 (230 to 235 of 240) and newer reach about what NCCL counts.
+double nvlink_ring_efficiency(const GpuSpec& gpu) {
+  return gpu.compute_capability < 80 ? 130.0 / 120 : 1;
 }
 
 /// nccl_cost.md section 7.1, T_floor: launching on all GPUs of one node.
@@ -182,7 +195,8 @@ double nccl_nvlink_gbps(const GpuSpec& gpu, BytesPerSecond nvlink) {
 void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus) {
   const bool possible = is_hopper_or_newer(gpu) && gpus >= 2;
   graph.nvls_heads = possible ? gpus : 0;
-  graph.nvls_head_gbps = possible ? menu_speed(intra_menu(gpu), nvlink_gbps / gpus) : 0;
+  const double head = kNvlsShare * nvlink_gbps / std::max(gpus, 1);
+  graph.nvls_head_gbps = possible ? menu_speed(intra_menu(gpu), head) : 0;
 }
 
 void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, const GpuSpec& gpu,
@@ -191,6 +205,7 @@ void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, c
   const Channels channels = intra_channels(intra, shape, gpu, gpus);
   graph.ring_channels = channels.count;
   graph.ring_channel_gbps = channels.gbps;
+  graph.ring_efficiency = has_nvlink ? nvlink_ring_efficiency(gpu) : 1;
   graph.ctas = channel_ctas(channels.count);
   graph.ll128 = has_nvlink && gpu.compute_capability >= 70;
   graph.kappa = class_kappa(has_nvlink, gpu);

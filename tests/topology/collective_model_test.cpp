@@ -1,0 +1,298 @@
+#include "topology/collective_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "topology/presets/machines.h"
+
+namespace zerosim {
+namespace {
+
+using Kind = LinkClass::Kind;
+
+constexpr CollectiveOp kOps[] = {CollectiveOp::AllReduce, CollectiveOp::AllGather,
+                                 CollectiveOp::ReduceScatter, CollectiveOp::Broadcast,
+                                 CollectiveOp::Reduce};
+
+CollectiveGroup world(const Cluster& cluster) { return {cluster.world_size(), cluster.nodes}; }
+
+CollectiveCost cost_of(const Cluster& cluster, CollectiveOp op, Bytes size) {
+  return collective_cost(cluster, op, size, world(cluster));
+}
+
+double load_of(const CollectiveCost& cost, Kind kind) {
+  double sum = 0;
+  for (const LinkLoad& load : cost.loads) {
+    if (load.kind == kind) sum += static_cast<double>(load.bytes.count());
+  }
+  return sum;
+}
+
+double microseconds(const CollectiveCost& cost, const Cluster& cluster) {
+  return cost.idle_time(cluster).count() * 1e6;
+}
+
+std::vector<Cluster> sample_clusters() {
+  std::vector<Cluster> clusters;
+  for (const Machine& machine : machines()) {
+    for (const int nodes : {1, 2, 5, 16}) clusters.push_back(load_cluster(machine.name, nodes));
+  }
+  return clusters;
+}
+
+TEST(RingBytesSent, CountsAsNcclTests) {
+  // S = 1000, N = 8: shards of 125; all-gather (N-1)/N S = 875, all-reduce twice that.
+  EXPECT_EQ(ring_bytes_sent(CollectiveOp::AllGather, 1000_B, 8), 875_B);
+  EXPECT_EQ(ring_bytes_sent(CollectiveOp::ReduceScatter, 1000_B, 8), 875_B);
+  EXPECT_EQ(ring_bytes_sent(CollectiveOp::AllReduce, 1000_B, 8), 1750_B);
+  EXPECT_EQ(ring_bytes_sent(CollectiveOp::Broadcast, 1000_B, 8), 1000_B);
+  EXPECT_EQ(ring_bytes_sent(CollectiveOp::Reduce, 1000_B, 8), 1000_B);
+  EXPECT_EQ(ring_bytes_sent(CollectiveOp::AllReduce, 1000_B, 1), 0_B);
+  // 7/8 of 3 bytes: three, as bytes are whole.
+  EXPECT_EQ(ring_bytes_sent(CollectiveOp::AllGather, 3_B, 8), 3_B);
+  EXPECT_EQ(ring_bytes_sent(CollectiveOp::AllReduce, 0_B, 8), 0_B);
+}
+
+// A100, 8 GPUs, 12 x 20 = 240 GB/s, all-gather of 1 GiB (S):
+//
+//     Simple: A = 8.4 + 7 x 3.4 = 32.2 us
+//     V = 7/8 S = 939,524,096 B; V/B = 939,524,096 / 240e9 = 3914.684 us
+//     bend = 1.0 sqrt(32.2 x 3914.684) = 355.037 us
+//     t = 4301.92 us;  LL128 would need V / (0.92 x 240) = 4255 us and loses by NCCL's line
+TEST(CollectiveCost, AllGatherByHand) {
+  const Cluster cluster = load_cluster("dgx-a100-80");
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 1_GiB);
+  EXPECT_EQ(cost.algorithm, Algorithm::Ring);
+  EXPECT_EQ(cost.protocol, Protocol::Simple);
+  const double transfer = 939'524'096 / 240e9;
+  const double delay = 32.2e-6 + std::sqrt(32.2e-6 * transfer);
+  EXPECT_NEAR(cost.delay.count(), delay, 1e-12);
+  EXPECT_NEAR(cost.idle_time(cluster).count(), transfer + delay, 1e-11);
+  EXPECT_EQ(load_of(cost, Kind::IntraNode), 939'524'096);
+  EXPECT_EQ(load_of(cost, Kind::DeviceMemory), 2 * 939'524'096.0);
+  EXPECT_EQ(load_of(cost, Kind::Network), 0);
+  EXPECT_EQ(cost.sent_per_rank, Bytes(939'524'096));
+  EXPECT_EQ(cost.inter_node, 0_B);
+  EXPECT_EQ(cost.ctas, 24);
+}
+
+// H100, 8 GPUs, all-reduce of 256 MiB by NVLS, 8 heads x 40 GB/s:
+//
+//     A = 25 us; bus = 8 x 40 x 0.85 x 7/8 x 2 = 476 GB/s, algorithm bandwidth 476 x 8/14 = 272
+//     GB/s S/272e9 = 986.895 us; bend (NVLS) sqrt(25 x 986.895) = 157.074 us bytes on NVLink:
+//     986.895 us x 360 GB/s
+TEST(CollectiveCost, NvlsAllReduceByHand) {
+  const Cluster cluster = load_cluster("dgx-h100");
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllReduce, 256_MiB);
+  EXPECT_EQ(cost.algorithm, Algorithm::Nvls);
+  EXPECT_EQ(cost.ctas, 16);
+  const double transfer = 268'435'456 / 272e9;
+  EXPECT_NEAR(load_of(cost, Kind::IntraNode), transfer * 360e9, 1);
+  EXPECT_NEAR(cost.delay.count(), 25e-6 + std::sqrt(25e-6 * transfer), 1e-12);
+  EXPECT_NEAR(load_of(cost, Kind::DeviceMemory), 2 * 268'435'456 * 9.0 / 8, 1);
+  EXPECT_EQ(cost.sent_per_rank, Bytes(2 * 234'881'024));
+}
+
+// V100, 8 GPUs, reduce-scatter of 64 MiB: A = 8.4 + 7 x 3.4 = 32.2 us, V/B = 7/8 x 67,108,864 /
+// 130e9 = 451.694 us (rings reach 130 of the 6 x 20 that NCCL counts), kappa 0.6.
+TEST(CollectiveCost, ReduceScatterByHand) {
+  const Cluster cluster = load_cluster("dgx1-v100");
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::ReduceScatter, 64_MiB);
+  EXPECT_EQ(cost.protocol, Protocol::Simple);
+  const double transfer = 0.875 * 67'108'864 / 130e9;
+  EXPECT_NEAR(cost.idle_time(cluster).count(),
+              32.2e-6 + transfer + 0.6 * std::sqrt(32.2e-6 * transfer), 1e-11);
+}
+
+// A100, broadcast of 64 MiB: A = 8.4 + 3.4 = 11.8; NCCL counts N steps: B = 240 x 8/8.
+TEST(CollectiveCost, BroadcastAndReduceByHand) {
+  const Cluster cluster = load_cluster("dgx-a100-80");
+  const double transfer = 67'108'864 / 240e9;
+  for (const CollectiveOp op : {CollectiveOp::Broadcast, CollectiveOp::Reduce}) {
+    const CollectiveCost cost = cost_of(cluster, op, 64_MiB);
+    EXPECT_EQ(cost.protocol, Protocol::Simple);
+    EXPECT_NEAR(cost.idle_time(cluster).count(), 11.8e-6 + transfer + std::sqrt(11.8e-6 * transfer),
+                1e-11);
+  }
+}
+
+// Two DGX A100, all-gather of 1 GiB over 16 ranks, 8 x 24 = 192 GB/s, AMD hosts:
+//
+//     Simple: A = 8.4 + 14 x max(3.4, 3 x 2) + 1 x 14 = 106.4 us
+//     V = 15/16 S; V/B at 192 GB/s = the NICs' 8 x 25 x 0.96
+TEST(CollectiveCost, TwoNodesByHand) {
+  const Cluster cluster = load_cluster("dgx-a100-80", 2);
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 1_GiB);
+  EXPECT_EQ(cost.protocol, Protocol::Simple);
+  const double sent = 1'073'741'824 * 15.0 / 16;
+  const double transfer = sent / 192e9;
+  EXPECT_NEAR(cost.delay.count(), 106.4e-6 + std::sqrt(106.4e-6 * transfer), 1e-12);
+  EXPECT_NEAR(load_of(cost, Kind::Network), sent, 1);
+  EXPECT_NEAR(load_of(cost, Kind::IntraNode), sent, 1);
+  EXPECT_EQ(cost.inter_node, cost.sent_per_rank);
+  EXPECT_EQ(cost.ctas, 16);
+}
+
+// At 0.5 of the fabric the same transfer takes twice as long; NCCL chooses as before.
+TEST(CollectiveCost, SlowFabricsStretchTheTransfer) {
+  Cluster cluster = load_cluster("dgx-a100-80", 2);
+  cluster.fabric.efficiency = 0.5;
+  const double sent = 1'073'741'824 * 15.0 / 16;
+  const double transfer = sent / 96e9;
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 1_GiB);
+  EXPECT_NEAR(cost.idle_time(cluster).count(), 106.4e-6 + transfer + std::sqrt(106.4e-6 * transfer),
+              1e-10);
+}
+
+// One switch of 1 us adds 1 us to each of the steps between nodes: 1 for a gather over two nodes.
+TEST(CollectiveCost, HopsOfTheFabricCountPerInterNodeStep) {
+  Cluster cluster = load_cluster("dgx-a100-80", 2);
+  const double before = cost_of(cluster, CollectiveOp::AllGather, 1_GiB).delay.count();
+  cluster.fabric.hop_latency = Seconds(1e-6);
+  const double after = cost_of(cluster, CollectiveOp::AllGather, 1_GiB).delay.count();
+  const double transfer = 1'073'741'824 * 15.0 / 16 / 192e9;
+  const double bend = std::sqrt(107.4e-6 * transfer) - std::sqrt(106.4e-6 * transfer);
+  EXPECT_NEAR(after - before, 1e-6 + bend, 1e-12);
+}
+
+// One H100 node's rings (360) are narrower than eight NDR NICs (384): both are full, neither lasts
+// longer.
+TEST(CollectiveCost, TheNarrowestClassLastsExactlyTheTransfer) {
+  for (const Cluster& cluster : sample_clusters()) {
+    for (const CollectiveOp op : kOps) {
+      for (const Bytes size : {4_KiB, 1_MiB, 1_GiB}) {
+        const CollectiveCost cost = cost_of(cluster, op, size);
+        const double intra =
+            load_of(cost, Kind::IntraNode) / link_capacity(cluster, Kind::IntraNode).per_second();
+        const double network =
+            cluster.nodes == 1
+                ? 0
+                : load_of(cost, Kind::Network) / link_capacity(cluster, Kind::Network).per_second();
+        const double transfer = cost.idle_time(cluster).count() - cost.delay.count();
+        EXPECT_NEAR(std::max(intra, network), transfer, 1e-9 * transfer)
+            << cluster.name << " " << cluster.nodes << " " << to_string(op) << " " << size.count();
+        EXPECT_GT(transfer, 0);
+      }
+    }
+  }
+}
+
+// LL sends a flag with every 4 bytes: at half of the bus it loads twice the bytes.
+TEST(CollectiveCost, LowLatencyLoadsTwiceTheBytes) {
+  const Cluster cluster = load_cluster("rtx4090x8-pcie");
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 8_KiB);
+  EXPECT_EQ(cost.protocol, Protocol::LowLatency);
+  EXPECT_NEAR(load_of(cost, Kind::IntraNode), 2 * 7168, 1);
+}
+
+// busbw = S/t x (steps / N): the limit of large sizes is the capacity of the class.
+TEST(CollectiveCost, LargeSizesReachTheCapacity) {
+  for (const char* preset : {"dgx-a100-80", "dgx1-v100", "rtx4090x8-pcie", "a10x4-pcie"}) {
+    const Cluster cluster = load_cluster(preset);
+    const double capacity = link_capacity(cluster, Kind::IntraNode).per_second();
+    for (const CollectiveOp op :
+         {CollectiveOp::AllReduce, CollectiveOp::AllGather, CollectiveOp::ReduceScatter}) {
+      const CollectiveCost cost = cost_of(cluster, op, Bytes(std::int64_t{1} << 42));
+      const double busbw =
+          static_cast<double>(cost.sent_per_rank.count()) / cost.idle_time(cluster).count();
+      EXPECT_NEAR(busbw / capacity, 1, 0.01) << preset << " " << to_string(op);
+    }
+  }
+  const Cluster pair = load_cluster("dgx-a100-80", 2);
+  const CollectiveCost gather =
+      cost_of(pair, CollectiveOp::AllGather, Bytes(std::int64_t{1} << 42));
+  const double busbw =
+      static_cast<double>(gather.sent_per_rank.count()) / gather.idle_time(pair).count();
+  EXPECT_NEAR(busbw / link_capacity(pair, Kind::Network).per_second(), 1, 0.01);
+}
+
+TEST(CollectiveCost, AllReduceMovesTwiceTheVolume) {
+  for (const Cluster& cluster : sample_clusters()) {
+    const Bytes size = 96_MiB;
+    const CollectiveCost reduce = cost_of(cluster, CollectiveOp::AllReduce, size);
+    const CollectiveCost gather = cost_of(cluster, CollectiveOp::AllGather, size);
+    const CollectiveCost scatter = cost_of(cluster, CollectiveOp::ReduceScatter, size);
+    EXPECT_EQ(reduce.sent_per_rank, 2 * gather.sent_per_rank);
+    EXPECT_EQ(scatter.sent_per_rank, gather.sent_per_rank);
+  }
+}
+
+// Where algorithm and protocol stay the time grows; where they change it may fall, as NCCL compares
+// lines without the bend: never by more than 15 %.
+TEST(CollectiveCost, TimeGrowsWithSize) {
+  for (const Cluster& cluster : sample_clusters()) {
+    for (const CollectiveOp op : kOps) {
+      CollectiveCost before = cost_of(cluster, op, 1_B);
+      for (int shift = 1; shift <= 36; ++shift) {
+        const CollectiveCost cost = cost_of(cluster, op, Bytes(std::int64_t{1} << shift));
+        const bool same = cost.algorithm == before.algorithm && cost.protocol == before.protocol;
+        EXPECT_GE(microseconds(cost, cluster),
+                  microseconds(before, cluster) * (same ? 1 - 1e-12 : 0.85))
+            << cluster.name << " x " << cluster.nodes << " " << to_string(op) << " 2^" << shift;
+        EXPECT_TRUE(std::isfinite(microseconds(cost, cluster)));
+        EXPECT_GE(cost.delay.count(), 0);
+        EXPECT_GE(cost.ctas, 1);
+        before = cost;
+      }
+    }
+  }
+}
+
+TEST(CollectiveCost, SmallSizesPayTheFloor) {
+  const Cluster a100 = load_cluster("dgx-a100-80");
+  EXPECT_NEAR(microseconds(cost_of(a100, CollectiveOp::AllReduce, 1_B), a100), 25, 0.01);
+  EXPECT_NEAR(microseconds(cost_of(a100, CollectiveOp::AllGather, 1_B), a100), 16, 0.01);
+  const Cluster pair = load_cluster("dgx-a100-80", 2);
+  EXPECT_NEAR(microseconds(cost_of(pair, CollectiveOp::AllReduce, 1_B), pair), 34, 0.01);
+  EXPECT_EQ(cost_of(a100, CollectiveOp::AllReduce, 1_B).ctas, 1);
+}
+
+// Simple needs 512 threads x 64 B a channel: 24 channels from 786,432 B on.
+TEST(CollectiveCost, ChannelsDropOutBelowTheirThreshold) {
+  const Cluster cluster = load_cluster("dgx-a100-80");
+  const CollectiveCost broadcast = cost_of(cluster, CollectiveOp::Broadcast, 1_MiB);
+  EXPECT_EQ(broadcast.protocol, Protocol::Simple);
+  EXPECT_EQ(broadcast.ctas, 24);
+  // LL over a ring of 8: 512 threads x 64 B; 128 KiB keep 4 channels.
+  const CollectiveCost gather = cost_of(cluster, CollectiveOp::AllGather, 128_KiB);
+  EXPECT_EQ(gather.protocol, Protocol::LowLatency);
+  EXPECT_EQ(gather.ctas, 4);
+}
+
+TEST(CollectiveCost, OneRankAndNoBytesCostNothing) {
+  const Cluster cluster = load_cluster("dgx-a100-80");
+  for (const CollectiveOp op : kOps) {
+    for (const CollectiveCost& cost :
+         {collective_cost(cluster, op, 1_GiB, {1, 1}), collective_cost(cluster, op, 0_B, {8, 1})}) {
+      EXPECT_TRUE(cost.loads.empty());
+      EXPECT_EQ(cost.delay.count(), 0);
+      EXPECT_EQ(cost.ctas, 0);
+      EXPECT_EQ(cost.sent_per_rank, 0_B);
+      EXPECT_EQ(cost.idle_time(cluster).count(), 0);
+    }
+  }
+}
+
+// One GPU in each of two nodes: nothing moves inside a node.
+TEST(CollectiveCost, OneRankANodeUsesOnlyTheNetwork) {
+  const Cluster cluster = load_cluster("dgx-a100-80", 2, 1);
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 1_GiB);
+  EXPECT_EQ(load_of(cost, Kind::IntraNode), 0);
+  EXPECT_GT(load_of(cost, Kind::Network), 0);
+  // Its two NICs: 2 x 24 GB/s.
+  const double transfer = cost.idle_time(cluster).count() - cost.delay.count();
+  EXPECT_NEAR(transfer, 0.5 * 1'073'741'824 / 48e9, 1e-9);
+}
+
+TEST(CollectiveNames, AreThoseOfTheRecordings) {
+  EXPECT_EQ(to_string(CollectiveOp::AllReduce), "all_reduce");
+  EXPECT_EQ(to_string(CollectiveOp::AllGather), "all_gather_into_tensor");
+  EXPECT_EQ(to_string(CollectiveOp::ReduceScatter), "reduce_scatter_tensor");
+  EXPECT_EQ(to_string(CollectiveOp::Broadcast), "broadcast");
+  EXPECT_EQ(to_string(CollectiveOp::Reduce), "reduce");
+}
+
+}  // namespace
+}  // namespace zerosim
