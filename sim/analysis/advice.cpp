@@ -1,0 +1,334 @@
+#include "sim/analysis/advice.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "sim/analysis/memory_report.h"
+#include "sim/base/error.h"
+#include "sim/base/text.h"
+
+namespace zerosim {
+
+namespace {
+
+constexpr double kEqual = 0.01;  // rates this near are equal
+
+bool fits(const StrategyReport& report) {
+  return report.verdict != Verdict::DoesNotFit;
+}
+double rate(const StrategyReport& report) {
+  return report.throughput.tokens_per_s_per_gpu;
+}
+
+Bytes spare(const MemoryReport& memory) {
+  return memory.capacity - needed(memory);
+}
+
+// ---- order -----------------------------------------------------------------------------------
+
+/// The one to choose of `candidates`, which is not empty.
+const StrategyReport* best_of(const std::vector<const StrategyReport*>& candidates) {
+  const StrategyReport* fastest = *std::max_element(
+      candidates.begin(), candidates.end(),
+      [](const StrategyReport* a, const StrategyReport* b) { return rate(*a) < rate(*b); });
+  const StrategyReport* best = nullptr;
+  for (const StrategyReport* candidate : candidates) {
+    if (rate(*candidate) < (1 - kEqual) * rate(*fastest)) continue;
+    const bool roomier = best != nullptr && candidate->verdict < best->verdict;
+    const bool simpler = best != nullptr && candidate->verdict == best->verdict &&
+                         candidate->stage < best->stage;
+    if (best == nullptr || roomier || simpler) best = candidate;
+  }
+  return best;
+}
+
+// ---- sentences where something fits ----------------------------------------------------------
+
+std::string milliseconds(Seconds time) {
+  return format("{:.1f} ms", time.count() * 1e3);
+}
+
+std::string cost_of_tokens(const StrategyReport& report, const Cluster& cluster) {
+  const double gpu_seconds = 1e6 / rate(report);
+  std::string text = format("{:.1f} GPU-seconds per million tokens", gpu_seconds);
+  if (cluster.price_per_gpu_hour > 0) {
+    constexpr double kSecondsPerHour = 3600;
+    text += format(", {:.4g} at {:.4g} per GPU-hour",
+                   gpu_seconds / kSecondsPerHour * cluster.price_per_gpu_hour,
+                   cluster.price_per_gpu_hour);
+  }
+  return text;
+}
+
+std::string headroom(const StrategyReport& report) {
+  const Bytes free = spare(report.memory);
+  if (report.verdict == Verdict::Tight) {
+    return format("but only {:.1f} of {:.1f} GiB stay free, which the allocator's fragmentation may take",
+                  free.gib(), report.memory.capacity.gib());
+  }
+  return format("with {:.1f} of {:.1f} GiB free", free.gib(), report.memory.capacity.gib());
+}
+
+std::string recommendation(const StrategyReport& best, const Cluster& cluster, std::size_t fitting,
+                           std::size_t all) {
+  const char* why = all == 1       ? "it fits and reaches"
+                    : fitting == 1 ? "it alone fits, and reaches"
+                                   : "of those that fit none is faster:";
+  return format("Choose {}: {} {:.0f} tokens/s per GPU ({} a step, MFU {:.1f} %; {}), {}.", best.name,
+                why, rate(best), milliseconds(best.time.step), best.throughput.mfu * 100,
+                cost_of_tokens(best, cluster), headroom(best));
+}
+
+struct Part {
+  const char* name;
+  Seconds TimeReport::*time;
+};
+constexpr std::array<Part, 4> kParts = {{{"compute", &TimeReport::compute},
+                                         {"exposed communication",
+                                          &TimeReport::exposed_communication},
+                                         {"host", &TimeReport::host},
+                                         {"optimizer", &TimeReport::optimizer}}};
+
+struct Loss {
+  const char* name = "";
+  Seconds time{0};
+};
+
+/// Tokens of a step.
+double tokens(const StrategyReport& report) {
+  return report.throughput.tokens_per_s * report.time.step.count();
+}
+
+/// By how much the parts of the step of `other` are longer than those of `best`, for as many tokens, the
+/// largest first; without those below a tenth of the whole.
+std::vector<Loss> losses(const StrategyReport& best, const StrategyReport& other) {
+  constexpr double kWorthTelling = 0.1;
+  const double scale = tokens(best) / tokens(other);
+  const Seconds whole = other.time.step * scale - best.time.step;
+  std::vector<Loss> result;
+  for (const Part& part : kParts) {
+    const Seconds loss = other.time.*part.time * scale - best.time.*part.time;
+    if (loss > kWorthTelling * whole) result.push_back({part.name, loss});
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Loss& a, const Loss& b) { return a.time > b.time; });
+  return result;
+}
+
+std::string memory_difference(const StrategyReport& best, const StrategyReport& other) {
+  const Bytes more = needed(other.memory) - needed(best.memory);
+  constexpr double kWorthTelling = 0.05;  // GiB
+  if (std::abs(more.gib()) < kWorthTelling) return "as much memory";
+  return format("{:.1f} GiB {} memory", std::abs(more.gib()), more > Bytes() ? "more" : "less");
+}
+
+std::string why_slower(const StrategyReport& best, const StrategyReport& other) {
+  std::vector<std::string> parts;
+  for (const Loss& loss : losses(best, other)) {
+    parts.push_back(format("{} more of {}", milliseconds(loss.time), loss.name));
+  }
+  std::string text = join(parts, ", ");
+  const double sent = other.communication.psi - best.communication.psi;
+  constexpr double kWorthTelling = 0.05;
+  if (sent > kWorthTelling) {
+    text += format(" (it sends {:.2f} Psi a step, not {:.2f})", other.communication.psi,
+                   best.communication.psi);
+  }
+  return text;
+}
+
+std::string runner_up(const StrategyReport& best, const StrategyReport& other) {
+  const std::string memory = memory_difference(best, other);
+  const double ratio = rate(other) / rate(best);
+  if (std::abs(ratio - 1) <= kEqual) {
+    const char* reason = other.verdict > best.verdict ? "leaves less room"
+                         : other.stage > best.stage   ? "is the higher stage"
+                                                      : "gains nothing";
+    return format("{} is as fast within {:.0f} %, with {}, but {}.", other.name, kEqual * 100, memory,
+                  reason);
+  }
+  if (ratio > 1) {  // faster than a choice among equals of the fastest
+    return format("{} is {:.1f} % faster, with {}.", other.name, (ratio - 1) * 100, memory);
+  }
+  return format("{} comes next, {:.1f} % slower with {}: for the same tokens {}.", other.name,
+                (1 - ratio) * 100, memory, why_slower(best, other));
+}
+
+/// The largest class at the peak, for saying what fills the GPU.
+std::string largest_class(const MemoryReport& memory) {
+  const std::array<std::pair<const char*, Bytes>, 6> classes = {
+      {{"parameters", memory.parameters},
+       {"gradients", memory.gradients},
+       {"optimizer states", memory.optimizer_states},
+       {"activations", memory.activations},
+       {"temporary buffers", memory.temporary_buffers},
+       {"gathered parameters", memory.live_parameters}}};
+  const auto largest = std::max_element(
+      classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return format("{} {:.1f}", largest->first, largest->second.gib());
+}
+
+std::string excess(const MemoryReport& memory) {
+  return format("{:.1f} GiB more than the {:.1f} GiB of the GPU ({} GiB)", -spare(memory).gib(),
+                memory.capacity.gib(), largest_class(memory));
+}
+
+std::string do_not_fit(const std::vector<const StrategyReport*>& reports) {
+  std::vector<std::string> parts;
+  for (const StrategyReport* report : reports) {
+    parts.push_back(format("{} needs {}", report->name, excess(report->memory)));
+  }
+  return format("{} {}.", reports.size() == 1 ? "Does not fit:" : "Do not fit:", join(parts, "; "));
+}
+
+// ---- sentences where nothing fits ------------------------------------------------------------
+
+std::vector<std::string> nothing_fits(const Experiment& experiment,
+                                      const std::vector<Strategy>& strategies,
+                                      const std::vector<StrategyReport>& reports) {
+  const auto smallest = std::min_element(
+      reports.begin(), reports.end(), [](const StrategyReport& a, const StrategyReport& b) {
+        return needed(a.memory) < needed(b.memory);
+      });
+  const Cluster& cluster = experiment.cluster;
+  std::vector<std::string> sentences = {
+      format("Nothing fits on {} x {}: the smallest, {}, needs {}.", cluster.world_size(),
+             cluster.node.gpu, smallest->name, excess(smallest->memory))};
+  const Strategy& strategy = strategies[static_cast<std::size_t>(smallest - reports.begin())];
+  std::vector<std::string> changes;
+  for (const WayOut& way : ways_out(experiment, strategy)) {
+    changes.push_back(format("{} ({:.1f} GiB)", way.change, needed(way.memory).gib()));
+  }
+  sentences.push_back(
+      changes.empty()
+          ? format("No single change of checkpointing, micro batch, stage or number of GPUs makes {} fit.",
+                   smallest->name)
+          : format("{} would fit with {}.", smallest->name, join(changes, ", or ")));
+  return sentences;
+}
+
+// ---- changes that make room ------------------------------------------------------------------
+
+bool has_room(const MemoryReport& memory) {
+  return verdict_of(memory) != Verdict::DoesNotFit;
+}
+
+void try_change(const Experiment& experiment, const Strategy& changed, const std::string& change,
+                std::vector<WayOut>& ways) {
+  const MemoryReport memory = replayed_memory(experiment, changed);
+  if (has_room(memory)) ways.push_back({change, memory});
+}
+
+void try_checkpointing(const Experiment& experiment, const Strategy& strategy,
+                       std::vector<WayOut>& ways) {
+  if (strategy.checkpointing == ActivationCheckpointing::Full) return;
+  Strategy changed = strategy;
+  changed.checkpointing = ActivationCheckpointing::Full;
+  try_change(experiment, changed, "full activation checkpointing", ways);
+}
+
+/// The largest divisor of the micro batch that fits: the train batch stays.
+void try_micro_batch(const Experiment& experiment, const Strategy& strategy,
+                     std::vector<WayOut>& ways) {
+  const std::size_t before = ways.size();
+  for (std::int64_t size = strategy.micro_batch - 1; size >= 1 && ways.size() == before; --size) {
+    if (strategy.micro_batch % size != 0) continue;
+    Strategy changed = strategy;
+    changed.micro_batch = size;
+    changed.grad_accum = strategy.grad_accum * (strategy.micro_batch / size);
+    try_change(experiment, changed, format("micro batch {}", size), ways);
+  }
+}
+
+void try_stage3(const Experiment& experiment, const Strategy& strategy, std::vector<WayOut>& ways) {
+  const bool partitioned =
+      strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3;
+  if (partitioned || experiment.cluster.world_size() < 2) return;
+  Strategy changed = strategy;
+  changed.framework = Framework::DeepSpeed;
+  changed.zero.stage = 3;
+  changed.zero.overlap_comm = true;  // its default at stage 3 (A2)
+  changed.communication_dtype = changed.grad_accum_dtype = model_dtype(strategy.precision);
+  try_change(experiment, changed, "ZeRO stage 3", ways);
+}
+
+/// The cluster with `gpus` GPUs: of one node, or of whole nodes as they are.
+Experiment resized(const Experiment& experiment, int gpus) {
+  Experiment changed = experiment;
+  Cluster& cluster = changed.cluster;
+  if (gpus <= cluster.node.gpus && cluster.nodes == 1) {
+    cluster.gpus_per_node = gpus;
+  } else {
+    cluster.gpus_per_node = cluster.nodes == 1 ? cluster.node.gpus : cluster.gpus_per_node;
+    cluster.nodes = gpus / cluster.gpus_per_node;
+  }
+  return changed;
+}
+
+/// Sizes to try in ascending order: one GPU more at a time inside the first node, then whole nodes.
+std::vector<int> larger_sizes(const Cluster& cluster) {
+  constexpr int kMostGpus = 1024;
+  std::vector<int> sizes;
+  if (cluster.nodes == 1) {
+    for (int gpus = cluster.gpus_per_node + 1; gpus <= cluster.node.gpus; ++gpus) {
+      sizes.push_back(gpus);
+    }
+  }
+  const int per_node = cluster.nodes == 1 ? cluster.node.gpus : cluster.gpus_per_node;
+  const int most = std::max(kMostGpus, 2 * cluster.world_size());
+  for (int gpus = per_node * (cluster.nodes + 1); gpus <= most; gpus += per_node) {
+    sizes.push_back(gpus);
+  }
+  return sizes;
+}
+
+/// Memory falls with the number of GPUs, so the least one is found by halving.
+void try_more_gpus(const Experiment& experiment, const Strategy& strategy,
+                   std::vector<WayOut>& ways) {
+  if (strategy.framework != Framework::DeepSpeed || strategy.zero.stage == 0) return;
+  const std::vector<int> sizes = larger_sizes(experiment.cluster);
+  const auto memory_with = [&](int gpus) {
+    Strategy changed = strategy;
+    changed.train_batch = strategy.micro_batch * strategy.grad_accum * gpus;
+    return replayed_memory(resized(experiment, gpus), changed);
+  };
+  if (sizes.empty() || !has_room(memory_with(sizes.back()))) return;
+  const auto least = std::partition_point(
+      sizes.begin(), sizes.end(), [&](int gpus) { return !has_room(memory_with(gpus)); });
+  ways.push_back({format("{} GPUs", *least), memory_with(*least)});
+}
+
+}  // namespace
+
+std::vector<WayOut> ways_out(const Experiment& experiment, const Strategy& strategy) {
+  std::vector<WayOut> ways;
+  try_checkpointing(experiment, strategy, ways);
+  try_micro_batch(experiment, strategy, ways);
+  try_stage3(experiment, strategy, ways);
+  try_more_gpus(experiment, strategy, ways);
+  return ways;
+}
+
+std::vector<std::string> choice(const Experiment& experiment,
+                                const std::vector<Strategy>& strategies,
+                                const std::vector<StrategyReport>& reports) {
+  ZS_CHECK(strategies.size() == reports.size(), "one report a strategy");
+  if (reports.empty()) return {};
+  std::vector<const StrategyReport*> fitting;
+  std::vector<const StrategyReport*> others;
+  for (const StrategyReport& report : reports) {
+    (fits(report) ? fitting : others).push_back(&report);
+  }
+  if (fitting.empty()) return nothing_fits(experiment, strategies, reports);
+
+  const StrategyReport* best = best_of(fitting);
+  std::vector<std::string> sentences = {
+      recommendation(*best, experiment.cluster, fitting.size(), reports.size())};
+  std::erase(fitting, best);
+  if (!fitting.empty()) sentences.push_back(runner_up(*best, *best_of(fitting)));
+  if (!others.empty()) sentences.push_back(do_not_fit(others));
+  return sentences;
+}
+
+}  // namespace zerosim

@@ -1,0 +1,104 @@
+// Counting a step's collectives: volume, bytes by ring counting, bytes that leave a node.
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "sim/analysis/report.h"
+#include "sim/analysis/volume.h"
+#include "topology/collective_model.h"
+
+namespace zerosim {
+
+namespace {
+
+CollectiveOp operation(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::AllReduce:
+      return CollectiveOp::AllReduce;
+    case CollectiveKind::AllGather:
+      return CollectiveOp::AllGather;
+    case CollectiveKind::ReduceScatter:
+      return CollectiveOp::ReduceScatter;
+    case CollectiveKind::Broadcast:
+      return CollectiveOp::Broadcast;
+    case CollectiveKind::Reduce:
+      return CollectiveOp::Reduce;
+  }
+  return CollectiveOp::AllReduce;
+}
+
+/// Ranks fill nodes one after the other.
+CollectiveGroup placement(const Cluster& cluster, int ranks) {
+  const int per_node = std::max(1, cluster.gpus_per_node);
+  return {ranks, std::max(1, (ranks + per_node - 1) / per_node)};
+}
+
+/// Calls `visit(collective, group size)` for each collective of the last step, in host order.
+template <typename Visit>
+void for_each_collective(const Program& program, Visit visit) {
+  const RankProgram& rank = program.ranks.front();
+  const int last_step = program.first_step + program.steps - 1;
+  for (const Op& op : rank.ops) {
+    if (op.kind != OpKind::Collective || op.step != last_step) continue;
+    const Collective& collective = rank.collectives[static_cast<std::size_t>(op.payload)];
+    visit(collective, program.groups[collective.group.index()].size);
+  }
+}
+
+}  // namespace
+
+Volume count_volume(const Program& program) {
+  Volume volume;
+  for_each_collective(program, [&](const Collective& collective, int ranks) {
+    if (ranks < 2) return;
+    const Bytes size = collective_size(collective);
+    switch (collective.kind) {
+      case CollectiveKind::AllReduce:
+        volume.all_reduced += size;
+        break;
+      case CollectiveKind::AllGather:
+        volume.gathered += size;
+        break;
+      default:
+        volume.reduced_once += size;
+    }
+  });
+  return volume;
+}
+
+double Volume::in_units_of(Bytes parameter_bytes) const {
+  if (parameter_bytes.count() <= 0) return 0;
+  return static_cast<double>((2 * all_reduced + gathered + reduced_once).count()) /
+         static_cast<double>(parameter_bytes.count());
+}
+
+CommunicationReport count_communication(const Program& program, const Cluster& cluster) {
+  struct Sent {
+    Bytes bytes;
+    Bytes inter_node;
+  };
+  std::map<std::tuple<CollectiveKind, Bytes, int>, Sent> known;  // a step repeats few sizes
+  CommunicationReport report;
+  for_each_collective(program, [&](const Collective& collective, int ranks) {
+    const Bytes size = collective_size(collective);
+    const auto [entry, added] = known.try_emplace({collective.kind, size, ranks});
+    Sent& sent = entry->second;
+    if (added) {
+      const CollectiveCost cost = collective_cost(cluster, operation(collective.kind), size,
+                                                  placement(cluster, ranks));
+      sent = {cost.sent_per_rank, cost.inter_node};
+    }
+    OperationTotals& totals = report.by_operation[std::string(to_string(collective.kind))];
+    ++totals.calls;
+    totals.bytes_sent += sent.bytes;
+    ++report.collectives;
+    report.bytes_sent_per_rank += sent.bytes;
+    report.inter_node_bytes += sent.inter_node;
+  });
+  report.psi = count_volume(program).in_units_of(program.parameter_bytes);
+  return report;
+}
+
+}  // namespace zerosim
