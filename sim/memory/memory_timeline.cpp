@@ -1,0 +1,129 @@
+#include "sim/memory/memory_timeline.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "sim/base/error.h"
+
+namespace zerosim {
+
+namespace {
+
+constexpr std::int64_t kMinimumBlock = 512;  // kMinBlockSize of CUDACachingAllocator.cpp (E7.1)
+
+std::string request_text(const Program& program, const Buffer& buffer, ModuleId module) {
+  std::string text(buffer.owner);
+  if (module.valid() && module.index() < program.module_names.size()) {
+    text += " in " + program.module_names[module.index()];
+  }
+  return text;
+}
+
+}  // namespace
+
+Bytes rounded_allocation(Bytes request) {
+  ZS_CHECK(request >= Bytes(0), "a buffer has no negative size");
+  const std::int64_t excess = request.count() % kMinimumBlock;
+  return excess == 0 ? request : request + Bytes(kMinimumBlock - excess);
+}
+
+MemoryLedger::MemoryLedger(const Program& program, bool keep_samples)
+    : program_(&program), keep_samples_(keep_samples), ranks_(program.ranks.size()) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i].states.assign(program.ranks[i].buffers.size(), BufferState::Unused);
+  }
+}
+
+Seconds MemoryLedger::on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
+                                  Seconds now) {
+  RankLedger& ledger = ledger_of(rank_class);
+  ZS_CHECK(id.valid() && id.index() < ledger.states.size(), "the buffer is the program's");
+  ZS_CHECK(ledger.states[id.index()] == BufferState::Unused, "a buffer is allocated once");
+  ledger.states[id.index()] = BufferState::Live;
+
+  const Bytes bytes = rounded_allocation(buffer.bytes);
+  const auto memory_class = static_cast<std::size_t>(buffer.memory_class);
+  ledger.allocated += bytes;
+  ledger.by_class[memory_class] += bytes;
+  Bytes& class_peak = ledger.peak.class_peaks[memory_class];
+  class_peak = std::max(class_peak, ledger.by_class[memory_class]);
+  if (ledger.allocated > ledger.peak.allocated) {
+    ledger.peak.allocated = ledger.allocated;
+    ledger.peak.by_class = ledger.by_class;
+    ledger.peak.phase = op.phase;
+    ledger.peak.at = now;
+    ledger.peak_buffer = id;
+    ledger.peak_module = op.module;
+  }
+  sample(ledger, now);
+  return Seconds(0);
+}
+
+Seconds MemoryLedger::on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& /*op*/,
+                              Seconds now) {
+  RankLedger& ledger = ledger_of(rank_class);
+  ZS_CHECK(id.valid() && id.index() < ledger.states.size(), "the buffer is the program's");
+  ZS_CHECK(ledger.states[id.index()] == BufferState::Live,
+           "a buffer is freed once, after its allocation");
+  ledger.states[id.index()] = BufferState::Freed;
+
+  const Bytes bytes = rounded_allocation(buffer.bytes);
+  ledger.allocated -= bytes;
+  ledger.by_class[static_cast<std::size_t>(buffer.memory_class)] -= bytes;
+  sample(ledger, now);
+  return Seconds(0);
+}
+
+MemoryPeak MemoryLedger::peak(int rank_class) const {
+  const RankLedger& ledger = ledger_of(rank_class);
+  MemoryPeak peak = ledger.peak;
+  if (ledger.peak_buffer.valid()) {
+    const RankProgram& rank = program_->ranks[static_cast<std::size_t>(rank_class)];
+    peak.op = request_text(*program_, rank.buffers[ledger.peak_buffer.index()], ledger.peak_module);
+  }
+  return peak;
+}
+
+const MemoryByClass& MemoryLedger::current(int rank_class) const {
+  return ledger_of(rank_class).by_class;
+}
+
+const std::vector<MemorySample>& MemoryLedger::samples(int rank_class) const {
+  return ledger_of(rank_class).samples;
+}
+
+MemoryLedger::RankLedger& MemoryLedger::ledger_of(int rank_class) {
+  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
+           "the rank class is the program's");
+  return ranks_[static_cast<std::size_t>(rank_class)];
+}
+
+const MemoryLedger::RankLedger& MemoryLedger::ledger_of(int rank_class) const {
+  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
+           "the rank class is the program's");
+  return ranks_[static_cast<std::size_t>(rank_class)];
+}
+
+void MemoryLedger::sample(RankLedger& ledger, Seconds now) const {
+  if (keep_samples_) ledger.samples.push_back({now, ledger.allocated});
+}
+
+MemoryPeak replay_memory(const Program& program, int rank_class) {
+  MemoryLedger ledger(program);
+  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < program.ranks.size(),
+           "the rank class is the program's");
+  const RankProgram& rank = program.ranks[static_cast<std::size_t>(rank_class)];
+  for (const Op& op : rank.ops) {
+    if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;
+    const BufferId id(op.payload);
+    const Buffer& buffer = rank.buffers[id.index()];
+    if (op.kind == OpKind::Allocate) {
+      ledger.on_allocate(rank_class, id, buffer, op, Seconds(0));
+    } else {
+      ledger.on_free(rank_class, id, buffer, op, Seconds(0));
+    }
+  }
+  return ledger.peak(rank_class);
+}
+
+}  // namespace zerosim

@@ -1,8 +1,10 @@
 /// \file
 /// Memory of one rank class over time: a plain ledger of what the framework allocates and frees.
 ///
-/// The ledger rounds each request to 512 bytes as PyTorch does (E7.1) and knows no pools or segments:
-/// reserved = allocated. The caching allocator (E7) comes in part 6 behind the same interface.
+/// The ledger rounds each request to 512 bytes as PyTorch does (E7.1) and knows no pools or
+/// segments: reserved = allocated, and neither an allocation nor a free costs host time.
+///
+/// Not modelled: the caching allocator (E7.2 to E7.14) with its fragmentation, flushes and costs.
 #pragma once
 
 #include <array>
@@ -10,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/ids.h"
+#include "sim/base/units.h"
 #include "sim/engine/allocation_observer.h"
 #include "sim/program/program.h"
 
@@ -18,13 +22,16 @@ namespace zerosim {
 /// Bytes by MemoryClass, index = static_cast<int>(class).
 using MemoryByClass = std::array<Bytes, kMemoryClasses>;
 
+/// What a request takes of the device (E7.1): the next multiple of 512 bytes; nothing for nothing.
+[[nodiscard]] Bytes rounded_allocation(Bytes request);
+
 struct MemoryPeak {
-  Bytes allocated;             ///< largest sum over classes
-  MemoryByClass by_class{};    ///< at that moment
-  Phase phase = Phase::Init;   ///< phase of the request that reached it
-  std::string op;              ///< "saved_activation in model.layers.31.mlp"
-  Seconds at{0};
-  MemoryByClass class_peaks{}; ///< the largest of each class, at whatever moment
+  Bytes allocated;              ///< largest sum over classes
+  MemoryByClass by_class{};     ///< at that moment
+  Phase phase = Phase::Init;    ///< phase of the request that reached it
+  std::string op;               ///< "saved_activation in model.layers.31.mlp"
+  Seconds at{0};                ///< the first moment, if several are as high
+  MemoryByClass class_peaks{};  ///< the largest of each class, at whatever moment
 };
 
 /// One change of the total, for plots.
@@ -33,25 +40,42 @@ struct MemorySample {
   Bytes allocated;
 };
 
+/// Counts what each rank class holds. An event costs O(1) whatever is live.
+///
+/// A buffer is allocated and freed at most once, as `check_program` has it; a ledger therefore sees
+/// one run of its program. Anything else aborts through ZS_CHECK.
 class MemoryLedger : public AllocationObserver {
  public:
+  /// \param program       must outlive the ledger.
+  /// \param keep_samples  record every change, for `samples`.
   explicit MemoryLedger(const Program& program, bool keep_samples = false);
   Seconds on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
                       Seconds now) override;
   Seconds on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
                   Seconds now) override;
 
-  [[nodiscard]] const MemoryPeak& peak(int rank_class) const;
-  [[nodiscard]] MemoryByClass current(int rank_class) const;
+  [[nodiscard]] MemoryPeak peak(int rank_class) const;
+  [[nodiscard]] const MemoryByClass& current(int rank_class) const;
+  /// In host order; empty unless they are kept.
   [[nodiscard]] const std::vector<MemorySample>& samples(int rank_class) const;
 
  private:
+  enum class BufferState : std::uint8_t { Unused, Live, Freed };
+
   struct RankLedger {
     Bytes allocated;
     MemoryByClass by_class{};
-    MemoryPeak peak;
+    MemoryPeak peak;       ///< without `op`, which is put into words when asked for
+    BufferId peak_buffer;  ///< whose request reached the peak
+    ModuleId peak_module;
+    std::vector<BufferState> states;  ///< by BufferId
     std::vector<MemorySample> samples;
   };
+
+  RankLedger& ledger_of(int rank_class);
+  [[nodiscard]] const RankLedger& ledger_of(int rank_class) const;
+  void sample(RankLedger& ledger, Seconds now) const;
+
   const Program* program_;
   bool keep_samples_;
   std::vector<RankLedger> ranks_;
