@@ -36,8 +36,8 @@ const StrategyReport* best_of(const std::vector<const StrategyReport*>& candidat
   for (const StrategyReport* candidate : candidates) {
     if (rate(*candidate) < (1 - kEqual) * rate(*fastest)) continue;
     const bool roomier = best != nullptr && candidate->verdict < best->verdict;
-    const bool simpler = best != nullptr && candidate->verdict == best->verdict &&
-                         candidate->stage < best->stage;
+    const bool simpler =
+        best != nullptr && candidate->verdict == best->verdict && candidate->stage < best->stage;
     if (best == nullptr || roomier || simpler) best = candidate;
   }
   return best;
@@ -64,8 +64,9 @@ std::string cost_of_tokens(const StrategyReport& report, const Cluster& cluster)
 std::string headroom(const StrategyReport& report) {
   const Bytes free = spare(report.memory);
   if (report.verdict == Verdict::Tight) {
-    return format("but only {:.1f} of {:.1f} GiB stay free, which the allocator's fragmentation may take",
-                  free.gib(), report.memory.capacity.gib());
+    return format(
+        "but only {:.1f} of {:.1f} GiB stay free, which the allocator's fragmentation may take",
+        free.gib(), report.memory.capacity.gib());
   }
   return format("with {:.1f} of {:.1f} GiB free", free.gib(), report.memory.capacity.gib());
 }
@@ -75,8 +76,8 @@ std::string recommendation(const StrategyReport& best, const Cluster& cluster, s
   const char* why = all == 1       ? "it fits and reaches"
                     : fitting == 1 ? "it alone fits, and reaches"
                                    : "of those that fit none is faster:";
-  return format("Choose {}: {} {:.0f} tokens/s per GPU ({} a step, MFU {:.1f} %; {}), {}.", best.name,
-                why, rate(best), milliseconds(best.time.step), best.throughput.mfu * 100,
+  return format("Choose {}: {} {:.0f} tokens/s per GPU ({} a step, MFU {:.1f} %; {}), {}.",
+                best.name, why, rate(best), milliseconds(best.time.step), best.throughput.mfu * 100,
                 cost_of_tokens(best, cluster), headroom(best));
 }
 
@@ -84,11 +85,11 @@ struct Part {
   const char* name;
   Seconds TimeReport::*time;
 };
-constexpr std::array<Part, 4> kParts = {{{"compute", &TimeReport::compute},
-                                         {"exposed communication",
-                                          &TimeReport::exposed_communication},
-                                         {"host", &TimeReport::host},
-                                         {"optimizer", &TimeReport::optimizer}}};
+constexpr std::array<Part, 4> kParts = {
+    {{"compute", &TimeReport::compute},
+     {"exposed communication", &TimeReport::exposed_communication},
+     {"host", &TimeReport::host},
+     {"optimizer", &TimeReport::optimizer}}};
 
 struct Loss {
   const char* name = "";
@@ -100,8 +101,8 @@ double tokens(const StrategyReport& report) {
   return report.throughput.tokens_per_s * report.time.step.count();
 }
 
-/// By how much the parts of the step of `other` are longer than those of `best`, for as many tokens, the
-/// largest first; without those below a tenth of the whole.
+/// By how much the parts of the step of `other` are longer than those of `best`, for as many
+/// tokens, the largest first; without those below a tenth of the whole.
 std::vector<Loss> losses(const StrategyReport& best, const StrategyReport& other) {
   constexpr double kWorthTelling = 0.1;
   const double scale = tokens(best) / tokens(other);
@@ -145,8 +146,8 @@ std::string runner_up(const StrategyReport& best, const StrategyReport& other) {
     const char* reason = other.verdict > best.verdict ? "leaves less room"
                          : other.stage > best.stage   ? "is the higher stage"
                                                       : "gains nothing";
-    return format("{} is as fast within {:.0f} %, with {}, but {}.", other.name, kEqual * 100, memory,
-                  reason);
+    return format("{} is as fast within {:.0f} %, with {}, but {}.", other.name, kEqual * 100,
+                  memory, reason);
   }
   if (ratio > 1) {  // faster than a choice among equals of the fastest
     return format("{} is {:.1f} % faster, with {}.", other.name, (ratio - 1) * 100, memory);
@@ -164,8 +165,9 @@ std::string largest_class(const MemoryReport& memory) {
        {"activations", memory.activations},
        {"temporary buffers", memory.temporary_buffers},
        {"gathered parameters", memory.live_parameters}}};
-  const auto largest = std::max_element(
-      classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto largest =
+      std::max_element(classes.begin(), classes.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
   return format("{} {:.1f}", largest->first, largest->second.gib());
 }
 
@@ -187,10 +189,10 @@ std::string do_not_fit(const std::vector<const StrategyReport*>& reports) {
 std::vector<std::string> nothing_fits(const Experiment& experiment,
                                       const std::vector<Strategy>& strategies,
                                       const std::vector<StrategyReport>& reports) {
-  const auto smallest = std::min_element(
-      reports.begin(), reports.end(), [](const StrategyReport& a, const StrategyReport& b) {
-        return needed(a.memory) < needed(b.memory);
-      });
+  const auto smallest = std::min_element(reports.begin(), reports.end(),
+                                         [](const StrategyReport& a, const StrategyReport& b) {
+                                           return needed(a.memory) < needed(b.memory);
+                                         });
   const Cluster& cluster = experiment.cluster;
   std::vector<std::string> sentences = {
       format("Nothing fits on {} x {}: the smallest, {}, needs {}.", cluster.world_size(),
@@ -201,10 +203,10 @@ std::vector<std::string> nothing_fits(const Experiment& experiment,
     changes.push_back(format("{} ({:.1f} GiB)", way.change, needed(way.memory).gib()));
   }
   sentences.push_back(
-      changes.empty()
-          ? format("No single change of checkpointing, micro batch, stage or number of GPUs makes {} fit.",
-                   smallest->name)
-          : format("{} would fit with {}.", smallest->name, join(changes, ", or ")));
+      changes.empty() ? format("No single change of checkpointing, micro batch, stage or number of "
+                               "GPUs makes {} fit.",
+                               smallest->name)
+                      : format("{} would fit with {}.", smallest->name, join(changes, ", or ")));
   return sentences;
 }
 
@@ -242,8 +244,7 @@ void try_micro_batch(const Experiment& experiment, const Strategy& strategy,
 }
 
 void try_stage3(const Experiment& experiment, const Strategy& strategy, std::vector<WayOut>& ways) {
-  const bool partitioned =
-      strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3;
+  const bool partitioned = strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3;
   if (partitioned || experiment.cluster.world_size() < 2) return;
   Strategy changed = strategy;
   changed.framework = Framework::DeepSpeed;
@@ -294,8 +295,8 @@ void try_more_gpus(const Experiment& experiment, const Strategy& strategy,
     return replayed_memory(resized(experiment, gpus), changed);
   };
   if (sizes.empty() || !has_room(memory_with(sizes.back()))) return;
-  const auto least = std::partition_point(
-      sizes.begin(), sizes.end(), [&](int gpus) { return !has_room(memory_with(gpus)); });
+  const auto least = std::partition_point(sizes.begin(), sizes.end(),
+                                          [&](int gpus) { return !has_room(memory_with(gpus)); });
   ways.push_back({format("{} GPUs", *least), memory_with(*least)});
 }
 

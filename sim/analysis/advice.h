@@ -13,11 +13,11 @@ namespace zerosim {
 
 /// Two or three sentences.
 ///
-/// Rates within a percent are equal; among equals one with room to spare goes before a tight one, then
-/// the lower stage. If something fits: the fastest; what the next one loses, by parts of the step at
-/// equal numbers of tokens; what does not fit. If nothing fits: the smallest, and changes that would make
-/// room, each found by replaying its memory.
-/// \param strategies, reports  of the same order and number.
+/// Rates within a percent are equal; among equals one with room to spare goes before a tight one,
+/// then the lower stage. If something fits: the fastest; what the next one loses, by parts of the
+/// step at equal numbers of tokens; what does not fit. If nothing fits: the smallest, and changes
+/// that would make room, each found by replaying its memory. \param strategies, reports  of the
+/// same order and number.
 [[nodiscard]] std::vector<std::string> choice(const Experiment& experiment,
                                               const std::vector<Strategy>& strategies,
                                               const std::vector<StrategyReport>& reports);
@@ -28,8 +28,9 @@ struct WayOut {
   MemoryReport memory;
 };
 
-/// What would make `strategy` fit, one change at a time: full activation checkpointing, a smaller micro
-/// batch with as much more accumulation, stage 3, more GPUs (the least number, whole nodes beyond the first).
+/// What would make `strategy` fit, one change at a time: full activation checkpointing, a smaller
+/// micro batch with as much more accumulation, stage 3, more GPUs (the least number, whole nodes
+/// beyond the first).
 [[nodiscard]] std::vector<WayOut> ways_out(const Experiment& experiment, const Strategy& strategy);
 
 }  // namespace zerosim

@@ -86,8 +86,8 @@ CommunicationReport count_communication(const Program& program, const Cluster& c
     const auto [entry, added] = known.try_emplace({collective.kind, size, ranks});
     Sent& sent = entry->second;
     if (added) {
-      const CollectiveCost cost = collective_cost(cluster, operation(collective.kind), size,
-                                                  placement(cluster, ranks));
+      const CollectiveCost cost =
+          collective_cost(cluster, operation(collective.kind), size, placement(cluster, ranks));
       sent = {cost.sent_per_rank, cost.inter_node};
     }
     OperationTotals& totals = report.by_operation[std::string(to_string(collective.kind))];

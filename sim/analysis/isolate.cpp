@@ -1,15 +1,14 @@
 #include "sim/analysis/isolate.h"
 
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <string_view>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 #include "sim/base/text.h"
@@ -18,7 +17,8 @@ namespace zerosim {
 
 namespace {
 
-/// First byte of what a child sends. After it: the result, or the fields of an error, each ended by NUL.
+/// First byte of what a child sends. After it: the result, or the fields of an error, each ended by
+/// NUL.
 enum class Outcome : char {
   Result = 'r',
   Config = 'c',

@@ -21,8 +21,8 @@ const Sharding& sharding_of(const Strategy& strategy) {
   const int stage = strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
   const std::string name = stage == 0 ? "ddp" : "zero" + std::to_string(stage);
   const std::vector<Sharding>& all = shardings();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Sharding& s) { return s.strategy == name; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Sharding& s) { return s.strategy == name; });
   ZS_CHECK(found != all.end(), "every stage has its row");
   return *found;
 }
@@ -56,11 +56,10 @@ Bytes paper_model_states_of(const Model& model, const Strategy& strategy, int wo
   const StateBytes weights{states.parameters, 0, 0, 0};
   const StateBytes trained{0, states.gradients, states.master, states.moments};
   const Sharding& sharding = sharding_of(strategy);
-  const double bytes =
-      paper_model_states(static_cast<double>(parameter_count(model)), sharding, world_size,
-                         weights) +
-      paper_model_states(static_cast<double>(trainable_parameter_count(model)), sharding,
-                         world_size, trained);
+  const double bytes = paper_model_states(static_cast<double>(parameter_count(model)), sharding,
+                                          world_size, weights) +
+                       paper_model_states(static_cast<double>(trainable_parameter_count(model)),
+                                          sharding, world_size, trained);
   return Bytes(std::llround(bytes));
 }
 

@@ -16,17 +16,17 @@
 
 namespace zerosim {
 
-/// Device memory that no allocator of the framework sees: the middles of the ranges of E1, which are
-/// typical values (tag K), to be calibrated.
+/// Device memory that no allocator of the framework sees: the middles of the ranges of E1, which
+/// are typical values (tag K), to be calibrated.
 struct ContextMemory {
-  Bytes cuda = Bytes(450'000'000);              ///< context and loaded kernels: 0.3 to 0.6 GB
-  Bytes nccl_communicator = Bytes(300'000'000); ///< buffers of each communicator: 0.1 to 0.5 GB
+  Bytes cuda = Bytes(450'000'000);               ///< context and loaded kernels: 0.3 to 0.6 GB
+  Bytes nccl_communicator = Bytes(300'000'000);  ///< buffers of each communicator: 0.1 to 0.5 GB
 };
 inline constexpr ContextMemory kContextMemory;
 
-/// Share of the capacity that must stay free for "fits". The caching allocator is not simulated, and
-/// what it holds beyond what is allocated decides between fitting and not: PyTorch's own figures in
-/// published reports of full GPUs lie some percent apart (E7.7).
+/// Share of the capacity that must stay free for "fits". The caching allocator is not simulated,
+/// and what it holds beyond what is allocated decides between fitting and not: PyTorch's own
+/// figures in published reports of full GPUs lie some percent apart (E7.7).
 inline constexpr double kTightHeadroom = 0.05;
 
 /// The experiment's batch as `strategy` trains with it.

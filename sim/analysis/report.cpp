@@ -22,14 +22,15 @@ void append(std::vector<std::string>& sentences, const std::vector<std::string>&
   sentences.insert(sentences.end(), more.begin(), more.end());
 }
 
-/// Whether the framework empties the device between two steps, so that a step does not depend on the
-/// ones before it: DeepSpeed's throughput timer does (0.7).
+/// Whether the framework empties the device between two steps, so that a step does not depend on
+/// the ones before it: DeepSpeed's throughput timer does (0.7).
 bool steps_are_independent(const Strategy& strategy) {
   return strategy.framework == Framework::DeepSpeed && strategy.throughput_timer;
 }
 
 int steps_to_steady(const Strategy& strategy) {
-  constexpr int kUntilHostIsAhead = 3;  // the host thread's lead over the device repeats from here on
+  constexpr int kUntilHostIsAhead =
+      3;  // the host thread's lead over the device repeats from here on
   return steps_are_independent(strategy) ? 1 : kUntilHostIsAhead;
 }
 
@@ -47,8 +48,9 @@ FlopsPerSecond peak_rate(const GpuSpec& gpu, Precision precision) {
 
 /// FLOPs that the hardware does for one token, over those that the model needs.
 ///
-/// Full checkpointing repeats the forward pass, a third of forward and backward: 4/3 (F5). Selective
-/// repeats the two matrix products of attention, 4 h s a layer, which flash attention does in any case.
+/// Full checkpointing repeats the forward pass, a third of forward and backward: 4/3 (F5).
+/// Selective repeats the two matrix products of attention, 4 h s a layer, which flash attention
+/// does in any case.
 double recomputation(const Model& model, const Strategy& strategy, const BatchShape& batch) {
   if (strategy.checkpointing == ActivationCheckpointing::Full) return 4.0 / 3.0;
   if (strategy.checkpointing == ActivationCheckpointing::None || batch.flash_attention) return 1;
@@ -103,9 +105,9 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
                                  Engine& engine, Program* program, Timeline* timeline,
                                  int first_step, int steps) {
   const BatchShape batch = batch_of(experiment, strategy);
-  Program built = build_program(experiment.model, strategy, batch,
-                                {experiment.cluster.world_size(), first_step,
-                                 steps > 0 ? steps : steps_to_steady(strategy)});
+  Program built = build_program(
+      experiment.model, strategy, batch,
+      {experiment.cluster.world_size(), first_step, steps > 0 ? steps : steps_to_steady(strategy)});
   MemoryLedger ledger(built);
   Timeline ran = engine.run(built, &ledger);
 
@@ -122,8 +124,7 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
   append(report.assumptions, memory_assumptions(built));
   report.time = split_step(built, ran);
   report.communication = count_communication(built, experiment.cluster);
-  report.throughput =
-      throughput(experiment, strategy, batch, report.time.step, report.assumptions);
+  report.throughput = throughput(experiment, strategy, batch, report.time.step, report.assumptions);
   if (auto note = volume_note(built, strategy)) report.assumptions.push_back(*std::move(note));
 
   if (program != nullptr) *program = std::move(built);

@@ -1,16 +1,17 @@
-// The split of a step: what the compute stream does at each instant, and if nothing, why (report.h).
+// The split of a step: what the compute stream does at each instant, and if nothing, why
+// (report.h).
 //
-// A kernel counts from the instant at which it is ready. In the idle time before it the compute stream
-// stands before its *head*: the first of its operations that has not ended.
+// A kernel counts from the instant at which it is ready. In the idle time before it the compute
+// stream stands before its *head*: the first of its operations that has not ended.
 //
 //   head not issued, host works            -> host
 //   head not issued, host waits            -> what the host waits for
 //   head not issued, host has nothing to do-> communication if any is in flight, else host
 //   head issued                            -> what its last dependency to end is
 //
-// A stream *serves communication* if it is a communicator of more than one rank, or a side stream one of
-// whose operations depends on such a stream or is depended upon by it (gathers' copy-outs, flattening
-// before a reduction), in any number of steps.
+// A stream *serves communication* if it is a communicator of more than one rank, or a side stream
+// one of whose operations depends on such a stream or is depended upon by it (gathers' copy-outs,
+// flattening before a reduction), in any number of steps.
 
 #include <algorithm>
 #include <cstddef>
@@ -187,7 +188,7 @@ class RankRun {
   }
 
   const RankProgram& rank_;
-  std::vector<bool> serves_communication_;  ///< by stream
+  std::vector<bool> serves_communication_;     ///< by stream
   std::vector<Seconds> issued_, ready_, end_;  ///< by operation
   std::vector<HostSpan> host_spans_;
   std::vector<Interval> collectives_;
@@ -280,8 +281,8 @@ class StepSplit {
   Sum compute_ = 0, communication_ = 0, host_ = 0, optimizer_ = 0;
 };
 
-/// Forward and backward of the micro batches of one step, as events recorded on the compute stream at
-/// the borders of the phases would time them.
+/// Forward and backward of the micro batches of one step, as events recorded on the compute stream
+/// at the borders of the phases would time them.
 class PhaseTimes {
  public:
   PhaseTimes(const RankRun& run, int step, Seconds begin) : begin_(begin) {
@@ -332,9 +333,9 @@ class PhaseTimes {
 TimeReport split_step(const Program& program, const Timeline& timeline, int rank_class) {
   ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < program.ranks.size(),
            "the rank class exists");
-  ZS_CHECK(program.steps >= 1 &&
-               timeline.step_ends.size() == static_cast<std::size_t>(program.steps),
-           "the timeline is of this program");
+  ZS_CHECK(
+      program.steps >= 1 && timeline.step_ends.size() == static_cast<std::size_t>(program.steps),
+      "the timeline is of this program");
   const std::size_t last = timeline.step_ends.size() - 1;
   const Interval step{last > 0 ? timeline.step_ends[last - 1] : Seconds(0),
                       timeline.step_ends[last]};

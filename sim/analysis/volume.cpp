@@ -13,12 +13,14 @@ int stage_of(const Strategy& strategy) {
 }
 
 std::string zero12_reason(const Volume& volume, Bytes parameter_bytes) {
-  if (volume.all_reduced <= volume.gathered) return "";
+  const bool control_only = 2 * volume.all_reduced < volume.gathered;  // overflow flag, norm
+  if (control_only) return "";
   Volume scattered = volume;
   scattered.reduced_once += volume.all_reduced;
   scattered.all_reduced = Bytes();
   return format(
-      ": DeepSpeed all-reduces each gradient bucket by default (B3.6) and gathers the parameters after "
+      ": DeepSpeed all-reduces each gradient bucket by default (B3.6) and gathers the parameters "
+      "after "
       "the step; with a true reduce-scatter it would be {:.2f} Psi",
       scattered.in_units_of(parameter_bytes));
 }
@@ -28,8 +30,9 @@ std::string zero3_reason(const Volume& volume, const Strategy& strategy, Bytes p
   Volume gathers;
   gathers.gathered = volume.gathered;
   const double gathered = gathers.in_units_of(parameter_bytes);
-  std::string reason = format(": parameters are gathered {:.2f} times a micro batch where the paper has 2",
-                              gathered / micro_batches);
+  std::string reason =
+      format(": parameters are gathered {:.2f} times a micro batch where the paper has 2",
+             gathered / micro_batches);
   if (gathered < 2 * micro_batches) {
     return reason + ", since some stay gathered between forward and backward (C4.7)";
   }

@@ -14,7 +14,7 @@ namespace zerosim {
 /// Sizes of a step's collectives by what they do, ring factors (n-1)/n left out. Groups of one rank
 /// move nothing.
 struct Volume {
-  Bytes all_reduced;   ///< counts twice
+  Bytes all_reduced;  ///< counts twice
   Bytes gathered;
   Bytes reduced_once;  ///< reduce-scatters, reductions to one rank, broadcasts
   /// Psi: the volume over the bytes of all parameters.
@@ -24,9 +24,9 @@ struct Volume {
 /// Of the last step of `program`.
 [[nodiscard]] Volume count_volume(const Program& program);
 
-/// What the ZeRO paper counts for a step with `grad_accum` micro batches, in Psi: 2 for data-parallel
-/// training and stage 1; gradients reduced every micro batch at stage 2: G + 1; three passes at stage 3:
-/// 3 G (F2). Recomputation gathers nothing there.
+/// What the ZeRO paper counts for a step with `grad_accum` micro batches, in Psi: 2 for
+/// data-parallel training and stage 1; gradients reduced every micro batch at stage 2: G + 1; three
+/// passes at stage 3: 3 G (F2). Recomputation gathers nothing there.
 [[nodiscard]] double paper_volume(const Strategy& strategy);
 
 /// One sentence where what is issued differs from the paper's count by more than a percent: both
