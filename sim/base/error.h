@@ -71,9 +71,9 @@ namespace internal {
 }  // namespace zerosim
 
 /// Aborts with file, line and expression if a promise of our own code is broken. Never for input.
-#define ZS_CHECK(condition, message)                                                      \
-  do {                                                                                    \
-    if (!(condition)) {                                                                   \
-      ::zerosim::internal::check_failed(__FILE__, __LINE__, #condition, message);         \
-    }                                                                                     \
+#define ZS_CHECK(condition, message)                                              \
+  do {                                                                            \
+    if (!(condition)) {                                                           \
+      ::zerosim::internal::check_failed(__FILE__, __LINE__, #condition, message); \
+    }                                                                             \
   } while (false)

@@ -24,12 +24,12 @@ class Id {
   std::int32_t value_ = -1;
 };
 
-using Rank = Id<struct RankTag>;             ///< process index, one per GPU
-using ModuleId = Id<struct ModuleTag>;       ///< index into Model::modules
-using ParameterId = Id<struct ParameterTag>; ///< index into Model::parameters: order of registration
-using OpId = Id<struct OpTag>;               ///< index into RankProgram::ops
-using StreamId = Id<struct StreamTag>;       ///< index into RankProgram::streams
-using GroupId = Id<struct GroupTag>;         ///< index into Program::groups
-using BufferId = Id<struct BufferTag>;       ///< index into RankProgram::buffers
+using Rank = Id<struct RankTag>;              ///< process index, one per GPU
+using ModuleId = Id<struct ModuleTag>;        ///< index into Model::modules
+using ParameterId = Id<struct ParameterTag>;  ///< index into Model::parameters
+using OpId = Id<struct OpTag>;                ///< index into RankProgram::ops
+using StreamId = Id<struct StreamTag>;        ///< index into RankProgram::streams
+using GroupId = Id<struct GroupTag>;          ///< index into Program::groups
+using BufferId = Id<struct BufferTag>;        ///< index into RankProgram::buffers
 
 }  // namespace zerosim

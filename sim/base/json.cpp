@@ -1,13 +1,13 @@
 #include "sim/base/json.h"
 
-#include <json/reader.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
 #include <utility>
+
+#include <json/reader.h>
 
 #include "sim/base/hjson.h"
 #include "sim/base/text.h"

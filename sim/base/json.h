@@ -1,13 +1,11 @@
 /// \file
 /// JSON that people write, read by JsonCpp, with the place of every value for messages.
 ///
-/// `//` and `/* */` comments and trailing commas are accepted, duplicate keys are refused. Hjson, which
-/// DeepSpeed accepts, is first turned into JSON; places in messages are always those of the text that
-/// was given. Refused everywhere: bytes that are not UTF-8, NUL, numbers beyond double, nesting deeper
-/// than 200. Columns count characters, from 1.
+/// `//` and `/* */` comments and trailing commas are accepted, duplicate keys are refused. Hjson,
+/// which DeepSpeed accepts, is first turned into JSON; places in messages are always those of the
+/// text that was given. Refused everywhere: bytes that are not UTF-8, NUL, numbers beyond double,
+/// nesting deeper than 200. Columns count characters, from 1.
 #pragma once
-
-#include <json/value.h>
 
 #include <cstdint>
 #include <memory>
@@ -17,6 +15,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <json/value.h>
 
 #include "sim/base/error.h"
 #include "sim/base/units.h"
@@ -59,17 +59,18 @@ class JsonDocument {
   std::shared_ptr<const State> state_;
 };
 
-/// Reads the members of one object, each once, with typed errors; remembers which keys were asked for,
-/// so that `reject_unknown_keys` can name a misspelt one and the nearest known key.
+/// Reads the members of one object, each once, with typed errors; remembers which keys were asked
+/// for, so that `reject_unknown_keys` can name a misspelt one and the nearest known key.
 ///
 ///     JsonObject node(document, document.root(), "cluster");
 ///     node.string("gpu") ... node.reject_unknown_keys();
 ///
-/// Every accessor throws ConfigError with file, line, column, the dotted path of the key, what was found
-/// and what was expected. The `optional_` forms return nothing for an absent or null member.
+/// Every accessor throws ConfigError with file, line, column, the dotted path of the key, what was
+/// found and what was expected. The `optional_` forms return nothing for an absent or null member.
 class JsonObject {
  public:
-  /// \param path  dotted name of the object for messages, e.g. "zero_optimization"; "" for the root.
+  /// \param path  dotted name of the object for messages, e.g. "zero_optimization"; "" for the
+  /// root.
   JsonObject(const JsonDocument& document, const JsonValue& value, std::string path);
 
   [[nodiscard]] bool has(const std::string& key);
@@ -122,9 +123,9 @@ class JsonObject {
   std::set<std::string> asked_;
 };
 
-/// Turns the Hjson that DeepSpeed accepts (`#` comments, unquoted keys, newline separators) into the same
-/// JSON on one line. Quotes and commas are added and comments dropped, so characters move: for truthful
-/// places read with `JsonDocument::from_hjson`.
+/// Turns the Hjson that DeepSpeed accepts (`#` comments, unquoted keys, newline separators) into
+/// the same JSON on one line. Quotes and commas are added and comments dropped, so characters move:
+/// for truthful places read with `JsonDocument::from_hjson`.
 [[nodiscard]] std::string hjson_to_json(std::string_view text);
 
 /// Compact or indented text; numbers print shortest, non-finite numbers print null.

@@ -2,12 +2,12 @@
 /// Text: formatting, and the nearest known name for a misspelt one.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <fmt/format.h>
 
 namespace zerosim {
 

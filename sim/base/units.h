@@ -92,7 +92,9 @@ class FlopsPerSecond {
 }
 
 inline namespace literals {
-constexpr Bytes operator""_B(unsigned long long n) { return Bytes(static_cast<std::int64_t>(n)); }
+constexpr Bytes operator""_B(unsigned long long n) {
+  return Bytes(static_cast<std::int64_t>(n));
+}
 constexpr Bytes operator""_KiB(unsigned long long n) {
   return Bytes(static_cast<std::int64_t>(n) << 10);
 }
@@ -129,8 +131,8 @@ constexpr BytesPerSecond operator""_Gbps(unsigned long long n) {
 /// \throws std::invalid_argument  as `parse_bytes`.
 [[nodiscard]] Seconds parse_seconds(std::string_view text);
 
-/// "13.04 GiB", "512.0 MiB", "96 B": the largest fitting unit; two decimals from GiB on, one for MiB and
-/// KiB.
+/// "13.04 GiB", "512.0 MiB", "96 B": the largest fitting unit; two decimals from GiB on, one for
+/// MiB and KiB.
 [[nodiscard]] std::string to_string(Bytes bytes);
 /// "1.234 s", "12.3 ms", "4.5 us": three decimals of a second, one of a smaller unit.
 [[nodiscard]] std::string to_string(Seconds seconds);

@@ -1,6 +1,7 @@
 /// \file
-/// How a model is trained: framework, ZeRO stage, sizes, batch. The result of reading a ds_config.json
-/// or a strategy's name; all "auto" values and defaults are resolved here and listed.
+/// How a model is trained: framework, ZeRO stage, sizes, batch. The result of reading a
+/// ds_config.json or a strategy's name; all "auto" values and defaults are resolved here and
+/// listed.
 ///
 /// Sizes named *_size, *_threshold, max_* are in ELEMENTS, as DeepSpeed counts them (spec A2).
 #pragma once
@@ -18,7 +19,8 @@ namespace zerosim {
 
 enum class Framework { Single, Ddp, DeepSpeed };
 
-enum class Precision { Fp32, Fp16, Bf16 };  ///< fp16, bf16: mixed precision with fp32 master weights
+/// Fp16, Bf16: mixed precision with fp32 master weights.
+enum class Precision { Fp32, Fp16, Bf16 };
 
 enum class ActivationCheckpointing { None, Full, Selective };
 
@@ -67,15 +69,15 @@ struct Strategy {
   Precision precision = Precision::Bf16;
   Dtype communication_dtype = Dtype::Bf16;  ///< of gradients
   Dtype grad_accum_dtype = Dtype::Bf16;
-  double gradient_clipping = 1.0;  ///< 0: off; the norm is still computed under ZeRO
-  bool check_grad_overflow = true; ///< bf16 at stages 1 and 2 (B5); fp16 always
+  double gradient_clipping = 1.0;   ///< 0: off; the norm is still computed under ZeRO
+  bool check_grad_overflow = true;  ///< bf16 at stages 1 and 2 (B5); fp16 always
   OptimizerKind optimizer = OptimizerKind::AdamFused;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
-  bool throughput_timer = true;      ///< timers.throughput: device synchronise each micro batch (0.7)
-  bool comms_logger = false;         ///< device synchronise after each collective (0.7)
+  bool throughput_timer = true;  ///< timers.throughput: device synchronise each micro batch (0.7)
+  bool comms_logger = false;     ///< device synchronise after each collective (0.7)
   bool wall_clock_breakdown = false;
-  bool zero_init = true;             ///< stage 3: built inside zero.Init
-  std::string version = "0.19";      ///< DeepSpeed's: "0.14" or "0.19"
+  bool zero_init = true;                 ///< stage 3: built inside zero.Init
+  std::string version = "0.19";          ///< DeepSpeed's: "0.14" or "0.19"
   std::vector<std::string> assumptions;  ///< each default and each resolved "auto"
   std::vector<Warning> warnings;
 };
@@ -92,8 +94,8 @@ struct TrainingFlags {
 };
 
 /// Reads the file that is given to `deepspeed`, for a world of `world_size` ranks.
-/// \throws ConfigError  with file, line, column and a code of data/ds_configs/README.md: T != M*G*D,
-///                      negative size, unknown key in a typed section, stage outside 0 to 3, ...
+/// \throws ConfigError  with file, line, column and a code of data/ds_configs/README.md: negative
+///                      size, unknown key in a typed section, T != M*G*D, stage outside 0 to 3, ...
 [[nodiscard]] Strategy load_deepspeed_config(const std::string& path, const TrainingFlags& flags,
                                              const Model& model, int world_size);
 /// The same for text; `name` stands for the file in messages.

@@ -1,8 +1,8 @@
 #include "sim/base/dtype.h"
 
-#include <gtest/gtest.h>
-
 #include <type_traits>
+
+#include <gtest/gtest.h>
 
 #include "sim/base/ids.h"
 

@@ -1,8 +1,8 @@
 #include "sim/base/error.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace zerosim {
 namespace {

@@ -1,8 +1,8 @@
 #include "sim/base/hjson.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "sim/base/json.h"
 

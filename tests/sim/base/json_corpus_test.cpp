@@ -1,10 +1,10 @@
 // Nasty inputs: whatever the bytes, a reader returns a document or throws ConfigError with a place.
 
-#include <gtest/gtest.h>
-
 #include <random>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "sim/base/json.h"
 

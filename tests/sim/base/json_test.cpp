@@ -1,10 +1,10 @@
 #include "sim/base/json.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace zerosim {
 namespace {

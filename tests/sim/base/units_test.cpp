@@ -1,11 +1,11 @@
 #include "sim/base/units.h"
 
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+
+#include <gtest/gtest.h>
 
 namespace zerosim {
 namespace {

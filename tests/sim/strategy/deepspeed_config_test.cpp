@@ -1,0 +1,633 @@
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/strategy/strategy.h"
+
+namespace zerosim {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+Model model_with_hidden(std::int64_t hidden) {
+  Model model;
+  model.shape.hidden = hidden;
+  return model;
+}
+
+Strategy parse(const std::string& text, const TrainingFlags& flags = {}, int world_size = 8,
+               std::int64_t hidden = 4096) {
+  return parse_deepspeed_config(text, "f.json", flags, model_with_hidden(hidden), world_size);
+}
+
+/// "[code] message" of the error that `text` ends in.
+std::string error_of(const std::string& text, const TrainingFlags& flags = {}, int world_size = 8,
+                     std::int64_t hidden = 4096) {
+  try {
+    static_cast<void>(parse(text, flags, world_size, hidden));
+  } catch (const ConfigError& error) {
+    return (error.code().empty() ? "" : "[" + error.code() + "] ") + error.what();
+  }
+  return "no error";
+}
+
+/// A file whose second line is `line`, with a micro batch and bf16.
+std::string with(const std::string& line) {
+  return "{\"train_micro_batch_size_per_gpu\": 4, \"bf16\": {\"enabled\": true},\n" + line + "\n}";
+}
+
+/// The same with `inside` in a zero_optimization section of `stage`.
+std::string zero(int stage, const std::string& inside) {
+  return with("\"zero_optimization\": {\"stage\": " + std::to_string(stage) + ",\n" + inside + "}");
+}
+
+TrainingFlags as(ConfigMode mode) {
+  TrainingFlags flags;
+  flags.config_as = mode;
+  return flags;
+}
+
+std::vector<std::string> codes(const Strategy& strategy) {
+  std::vector<std::string> result;
+  for (const Warning& warning : strategy.warnings) result.push_back(warning.code);
+  return result;
+}
+
+TEST(UserFiles, AreReadAsTheyAre) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    const std::string path =
+        std::string(ZEROSIM_TEST_DATA) + "/ds_configs/ds_zero" + std::to_string(stage) + ".json";
+    const Strategy strategy = load_deepspeed_config(path, {}, model_with_hidden(4096), 4);
+    EXPECT_EQ(strategy.name, "ds_zero" + std::to_string(stage));
+    EXPECT_EQ(strategy.framework, Framework::DeepSpeed);
+    EXPECT_EQ(strategy.zero.stage, stage);
+    EXPECT_EQ(strategy.zero.overlap_comm, stage != 1);  // the file of stage 1 does not say
+    EXPECT_EQ(strategy.micro_batch, 4);
+    EXPECT_EQ(strategy.grad_accum, 1);
+    EXPECT_EQ(strategy.train_batch, 16);  // 4 * 1 * 4
+    EXPECT_EQ(strategy.precision, Precision::Bf16);
+    EXPECT_EQ(strategy.optimizer, OptimizerKind::AdamFused);
+    EXPECT_TRUE(strategy.warnings.empty());
+    EXPECT_EQ(strategy.zero.reduce_bucket_size, 500'000'000);
+    // stage 3: "auto", with hidden 4096 (A6)
+    EXPECT_EQ(strategy.zero.prefetch_bucket_size, stage == 3 ? 15'099'494 : 50'000'000);
+    EXPECT_EQ(strategy.zero.param_persistence_threshold, stage == 3 ? 40'960 : 100'000);
+  }
+}
+
+TEST(Defaults, AreListed) {
+  const Strategy strategy = parse(zero(2, "\"overlap_comm\": true"));
+  EXPECT_THAT(strategy.assumptions,
+              Contains("zero_optimization.reduce_bucket_size: 500000000 elements, DeepSpeed's "
+                       "default."));
+  EXPECT_THAT(strategy.assumptions, Contains("gradient_clipping: 1.0, the default of DeepSpeed "
+                                             "0.19."));
+  EXPECT_THAT(strategy.assumptions,
+              Contains("train_batch_size: 32, from the other batch sizes (A4.1)."));
+  EXPECT_THAT(strategy.assumptions, Contains(HasSubstr("torch AdamW (fused) is assumed")));
+  EXPECT_THAT(strategy.assumptions, testing::Not(Contains(HasSubstr("overlap_comm"))));
+  EXPECT_THAT(strategy.assumptions, testing::Not(Contains(HasSubstr("prefetch"))));  // stage 3 only
+}
+
+TEST(Defaults, OfOverlapCommDependOnTheStage) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    EXPECT_EQ(parse(zero(stage, "\"overlap_comm\": null")).zero.overlap_comm, stage == 3);
+    EXPECT_FALSE(parse(zero(stage, "\"overlap_comm\": false")).zero.overlap_comm);
+  }
+}
+
+TEST(Defaults, DifferBetweenVersions) {
+  TrainingFlags flags;
+  flags.deepspeed_version = "0.14.5";
+  const Strategy old = parse(with("\"zero_optimization\": {\"stage\": 2}"), flags);
+  EXPECT_EQ(old.version, "0.14");
+  EXPECT_DOUBLE_EQ(old.gradient_clipping, 0);
+  EXPECT_FALSE(old.check_grad_overflow);
+  const Strategy current = parse(with("\"zero_optimization\": {\"stage\": 2}"));
+  EXPECT_DOUBLE_EQ(current.gradient_clipping, 1);
+  EXPECT_TRUE(current.check_grad_overflow);
+  flags.deepspeed_version = "0.9";
+  EXPECT_EQ(error_of(with("\"zero_optimization\": {}"), flags),
+            "--deepspeed-version: found \"0.9\", expected 0.14 or 0.19");
+}
+
+// ---- "auto" ----
+
+TEST(Auto, SizesFollowTheHiddenSize) {
+  const std::string text = zero(3,
+                                "\"reduce_bucket_size\": \"auto\", "
+                                "\"stage3_prefetch_bucket_size\": \"auto\", "
+                                "\"stage3_param_persistence_threshold\": \"auto\"");
+  const Strategy strategy = parse(text);
+  EXPECT_EQ(strategy.zero.reduce_bucket_size, 16'777'216);       // 4096^2
+  EXPECT_EQ(strategy.zero.prefetch_bucket_size, 15'099'494);     // 0.9 * 4096^2 = 15099494.4
+  EXPECT_EQ(strategy.zero.param_persistence_threshold, 40'960);  // 10 * 4096
+  EXPECT_THAT(
+      strategy.assumptions,
+      Contains("zero_optimization.stage3_prefetch_bucket_size: \"auto\" becomes 0.9 hidden^2 "
+               "= 15099494 elements with hidden 4096."));
+  EXPECT_EQ(error_of(text, {}, 8, 0),
+            "f.json:3:23: zero_optimization.reduce_bucket_size: found \"auto\", which is hidden^2, "
+            "but the model has no hidden size; expected a number or a model that says it");
+}
+
+TEST(Auto, BatchComesFromTheFlags) {
+  const std::string text =
+      "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
+      "\"gradient_accumulation_steps\": \"auto\"}";
+  TrainingFlags flags;
+  flags.micro_batch = 2;
+  flags.grad_accum = 4;
+  const Strategy strategy = parse(text, flags);
+  EXPECT_EQ(strategy.micro_batch, 2);
+  EXPECT_EQ(strategy.grad_accum, 4);
+  EXPECT_EQ(strategy.train_batch, 64);
+  EXPECT_THAT(strategy.assumptions, Contains("train_micro_batch_size_per_gpu: \"auto\" becomes 2, "
+                                             "from the flag --micro-batch."));
+  EXPECT_EQ(error_of(text),
+            "[auto_batch_unresolved] f.json:1:64: train_micro_batch_size_per_gpu: found \"auto\", "
+            "but no flag gives the micro batch; expected a number or --micro-batch");
+  flags.config_as = ConfigMode::DeepSpeed;
+  EXPECT_EQ(
+      error_of(text, flags),
+      "[auto_batch_unresolved] f.json:1:22: train_batch_size: found \"auto\", which DeepSpeed "
+      "alone does not fill in, expected an integer");
+}
+
+TEST(Auto, AbsentBatchFieldsComeFromTheFlagsInModeAutoOnly) {
+  TrainingFlags flags;
+  flags.micro_batch = 2;
+  EXPECT_EQ(parse("{\"train_batch_size\": 64}", flags).grad_accum, 4);  // 64 / 2 / 8
+  EXPECT_EQ(parse("{}", flags).train_batch, 16);
+  flags.config_as = ConfigMode::HuggingFace;
+  EXPECT_THAT(error_of("{}", flags), StartsWith("[batch_missing] f.json:1:1: batch sizes: "));
+  EXPECT_THAT(error_of("{\n\"gradient_accumulation_steps\": 4}"),
+              StartsWith("[batch_missing] f.json:2:32: batch sizes: "));
+}
+
+TEST(Auto, FlagsThatContradictTheFileAreErrors) {
+  TrainingFlags flags;
+  flags.micro_batch = 2;
+  EXPECT_EQ(error_of(with("\"steps_per_print\": 1"), flags),
+            "f.json:1:36: train_micro_batch_size_per_gpu: found 4, but the flag --micro-batch says "
+            "2");
+  TrainingFlags accum;
+  accum.grad_accum = 2;
+  EXPECT_EQ(error_of("{\"gradient_accumulation_steps\": 3,\n\"train_batch_size\": 24}", accum),
+            "f.json:1:33: gradient_accumulation_steps: found 3, but the flag --grad-accum says 2");
+  TrainingFlags precision;
+  precision.precision = Precision::Fp16;
+  EXPECT_EQ(error_of(with("\"steps_per_print\": 1"), precision),
+            "f.json:1:59: bf16.enabled: found true, but the flag --precision says fp16");
+  TrainingFlags optimizer;
+  optimizer.optimizer = OptimizerKind::AdamTorchForeach;
+  EXPECT_EQ(
+      error_of(with("\"optimizer\": {\"type\": \"AdamW\"}"), optimizer),
+      "f.json:2:23: optimizer.type: found \"AdamW\", which is adamw_fused in DeepSpeed, but the "
+      "flag --optimizer says adamw_torch_foreach");
+  EXPECT_NO_THROW(static_cast<void>(
+      parse(with("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}"),
+            optimizer)));
+}
+
+TEST(Auto, PrecisionComesFromTheFlag) {
+  const std::string text =
+      "{\"train_batch_size\": 8, \"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": "
+      "\"auto\"}}";
+  TrainingFlags flags;
+  for (const Precision precision : {Precision::Fp32, Precision::Fp16, Precision::Bf16}) {
+    flags.precision = precision;
+    EXPECT_EQ(parse(text, flags).precision, precision);
+  }
+  const Strategy assumed = parse(text);
+  EXPECT_EQ(assumed.precision, Precision::Bf16);
+  EXPECT_THAT(assumed.assumptions,
+              Contains("bf16.enabled: \"auto\" becomes true, from bf16, assumed "
+                       "since no flag says otherwise."));
+  flags.precision = Precision::Bf16;
+  EXPECT_EQ(parse("{\"train_batch_size\": 8}", flags).precision, Precision::Bf16);
+  const Strategy alone = parse(text, as(ConfigMode::DeepSpeed));
+  EXPECT_EQ(alone.precision, Precision::Fp32);
+  EXPECT_THAT(codes(alone),
+              AllOf(Contains("auto_dropped"), Contains("auto_precision_becomes_fp32")));
+}
+
+TEST(Auto, IsDroppedByDeepSpeedAloneWithAWarning) {
+  const Strategy strategy =
+      parse(zero(3, "\"reduce_bucket_size\": \"auto\""), as(ConfigMode::DeepSpeed));
+  EXPECT_EQ(strategy.zero.reduce_bucket_size, 500'000'000);
+  ASSERT_EQ(codes(strategy), std::vector<std::string>{"auto_dropped"});
+  EXPECT_EQ(strategy.warnings[0].message,
+            "f.json:3:1: zero_optimization.reduce_bucket_size: \"auto\" is dropped, DeepSpeed's "
+            "default applies");
+}
+
+TEST(Auto, OfClippingAndOptimizerParametersIsTheTrainers) {
+  const Strategy strategy = parse(
+      with("\"gradient_clipping\": \"auto\", \"optimizer\": {\"type\": \"AdamW\", \"params\": "
+           "{\"lr\": \"auto\", \"betas\": \"auto\"}}"));
+  EXPECT_DOUBLE_EQ(strategy.gradient_clipping, 1);
+  EXPECT_EQ(
+      error_of(with("\"gradient_clipping\": \"auto\""), as(ConfigMode::DeepSpeed)),
+      "f.json:2:22: gradient_clipping: found \"auto\", which nothing fills in here, expected a "
+      "value");
+}
+
+// ---- the three syntaxes ----
+
+TEST(Syntax, StrictJsonRefusesWhatHjsonTakes) {
+  const TrainingFlags hf = as(ConfigMode::HuggingFace);
+  const std::string comment = "# c\n{\"train_batch_size\": 8}";
+  EXPECT_EQ(parse(comment).train_batch, 8);
+  EXPECT_EQ(parse(comment, as(ConfigMode::DeepSpeed)).train_batch, 8);
+  EXPECT_EQ(error_of(comment, hf),
+            "[json_comments] f.json:1:1: found a comment, expected strict JSON");
+  EXPECT_EQ(error_of("{\"train_batch_size\": 8,}", hf),
+            "[json_trailing_comma] f.json:1:23: found a trailing comma, expected strict JSON");
+  EXPECT_EQ(error_of("{\n  train_batch_size: 8\n}", hf),
+            "[json_unquoted_keys] f.json:2:3: found a key without quotes, expected strict JSON");
+  EXPECT_EQ(error_of("{\n  train_batch_size: 12\n}"),
+            "[batch_triple_mismatch] f.json:2:21: batch sizes: train_batch_size 12 != "
+            "train_micro_batch_size_per_gpu 1 x gradient_accumulation_steps 1 x data-parallel size "
+            "8 = 8; train_batch_size 8 or 16 would fit");
+}
+
+TEST(Syntax, DuplicateKeysAreRefusedOrTheLastWins) {
+  const std::string text = "{\"train_batch_size\": 8,\n \"train_batch_size\": 16}";
+  EXPECT_EQ(error_of(text), "[duplicate_keys] f.json:2:2: Duplicate key: 'train_batch_size'");
+  const Strategy strategy = parse(text, as(ConfigMode::HuggingFace));
+  EXPECT_EQ(strategy.train_batch, 16);
+  EXPECT_EQ(codes(strategy), std::vector<std::string>{"duplicate_keys"});
+  EXPECT_THAT(strategy.warnings[0].message, StartsWith("f.json:2:2: train_batch_size: "));
+}
+
+// ---- errors, each with its place ----
+
+struct BadZero {
+  int stage;
+  const char* inside;
+  const char* error;
+};
+
+TEST(ZeroSection, ErrorsHaveCodeAndPlace) {
+  const BadZero cases[] = {
+      {2, "\"reduce_bucket_size\": -1",
+       "[out_of_range] f.json:3:23: zero_optimization.reduce_bucket_size: found -1, expected an "
+       "integer of at least 0"},
+      {3, "\"stage3_prefetch_bucket_size\": 15099494.4",
+       "[fractional_int] f.json:3:32: zero_optimization.stage3_prefetch_bucket_size: found "
+       "15099494.4, expected an integer"},
+      {3, "\"reduce_bucket_size\": \"5e8\"",
+       "[string_not_int] f.json:3:23: zero_optimization.reduce_bucket_size: found \"5e8\", "
+       "expected "
+       "an integer; write 500000000 without quotes"},
+      {2, "\"grad_hooks\": true",
+       "[unknown_key_zero] f.json:3:1: zero_optimization.grad_hooks: unknown key, which DeepSpeed "
+       "refuses in this section"},
+      {2, "\"reduce_bucketsize\": 5",
+       "[unknown_key_zero] f.json:3:1: zero_optimization.reduce_bucketsize: unknown key, which "
+       "DeepSpeed refuses in this section; did you mean \"reduce_bucket_size\"?"},
+      {2, "\"reduce_bucket_size\": 0",
+       "[bucket_zero] f.json:3:23: zero_optimization.reduce_bucket_size: found 0, expected at "
+       "least "
+       "1: DeepSpeed divides by it in the first backward"},
+      {1, "\"allgather_bucket_size\": 5",
+       "[out_of_range] f.json:3:26: zero_optimization.allgather_bucket_size: found 5, expected an "
+       "even number"},
+      {2, "\"cpu_offload\": true, \"offload_optimizer\": {\"device\": \"cpu\"}",
+       "[deprecated_and_new_together] f.json:3:16: zero_optimization.cpu_offload: given together "
+       "with offload_optimizer, expected only the latter"},
+      {2, "\"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 0.5}",
+       "[partial_offload_needs_stage_3] f.json:3:49: zero_optimization.offload_optimizer.ratio: "
+       "found 0.5, which needs stage 3, but the stage is 2"},
+      {3, "\"zero_hpz_partition_size\": 3",
+       "[out_of_range] f.json:3:28: zero_optimization.zero_hpz_partition_size: found 3, expected a "
+       "divisor of the world size 8"},
+      {3, "\"overlap_comm\": \"maybe\"",
+       "f.json:3:17: zero_optimization.overlap_comm: found \"maybe\", expected true or false"},
+      {3, "\"max_live_parameters\": 1, \"stage3_max_live_parameters\": 2",
+       "[duplicate_keys] f.json:3:24: zero_optimization.max_live_parameters: given together with "
+       "stage3_max_live_parameters, expected one of the two names"},
+      {3, "\"offload_param\": {\"device\": \"nvme\"}",
+       "f.json:3:18: zero_optimization.offload_param.nvme_path: missing, expected a path, since "
+       "device is \"nvme\""},
+      {3, "\"offload_param\": {\"device\": \"gpu\"}",
+       "f.json:3:29: zero_optimization.offload_param.device: found \"gpu\", expected one of none, "
+       "cpu, nvme; did you mean \"cpu\"?"},
+      {1, "\"legacy_stage1\": true",
+       "f.json:3:18: zero_optimization.legacy_stage1: found true, which DeepSpeed no longer "
+       "supports, expected false"},
+  };
+  for (const BadZero& bad : cases) EXPECT_EQ(error_of(zero(bad.stage, bad.inside)), bad.error);
+}
+
+TEST(ZeroSection, StageIsZeroToThree) {
+  for (const int stage : {-1, 4}) {
+    EXPECT_EQ(error_of(with("\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}")),
+              "[bad_stage] f.json:2:32: zero_optimization.stage: found " + std::to_string(stage) +
+                  ", expected 0, 1, 2 or 3");
+  }
+  EXPECT_EQ(error_of(with("\"zero_optimization\": 3")),
+            "f.json:2:22: zero_optimization: found 3, expected an object");
+}
+
+TEST(ZeroSection, TakesBothNamesAndLenientValues) {
+  const Strategy strategy =
+      parse(zero(3,
+                 "\"prefetch_bucket_size\": 1e7, \"sub_group_size\": 1e12, "
+                 "\"reduce_bucket_size\": \"500\", \"overlap_comm\": \"off\""));
+  EXPECT_EQ(strategy.zero.prefetch_bucket_size, 10'000'000);
+  EXPECT_EQ(strategy.zero.sub_group_size, 1'000'000'000'000);
+  EXPECT_EQ(strategy.zero.reduce_bucket_size, 500);
+  EXPECT_FALSE(strategy.zero.overlap_comm);
+  EXPECT_THAT(codes(strategy), Contains("quoted_number"));
+}
+
+struct BadLine {
+  const char* line;
+  const char* error;
+};
+
+TEST(TopLevel, ErrorsHaveCodeAndPlace) {
+  const BadLine cases[] = {
+      {"\"fp16\": {\"enabled\": true}",
+       "[fp16_and_bf16] f.json:1:47: bf16: enabled together with fp16, expected at most one of "
+       "them"},
+      {"\"fp16\": {\"enabled\": false, \"fp16_opt_level\": \"O2\"}",
+       "[unknown_key_fp16] f.json:2:28: fp16.fp16_opt_level: unknown key, which DeepSpeed refuses "
+       "in "
+       "this section"},
+      {"\"communication_data_type\": \"int8\"",
+       "f.json:2:28: communication_data_type: found \"int8\", expected one of fp32, fp16, bf16"},
+      {"\"gradient_clipping\": -1",
+       "[out_of_range] f.json:2:22: gradient_clipping: found -1, expected a number of at least 0"},
+      {"\"gradient_accumulation_steps\": 0",
+       "[out_of_range] f.json:2:32: gradient_accumulation_steps: found 0, expected an integer of "
+       "at "
+       "least 1"},
+      {"\"gradient_accumulation_steps\": \"2\"",
+       "[string_not_int] f.json:2:32: gradient_accumulation_steps: found \"2\", expected an "
+       "integer; "
+       "write 2 without quotes"},
+      {"\"prescale_gradients\": true, \"zero_optimization\": {\"stage\": 2}",
+       "f.json:2:23: prescale_gradients: found true, which stage 2 refuses while reduce_scatter is "
+       "true"},
+      {"\"gradient_predivide_factor\": 2, \"zero_optimization\": {\"stage\": 3}",
+       "f.json:2:30: gradient_predivide_factor: found 2, which stage 3 refuses while "
+       "reduce_scatter "
+       "is true"},
+      {"\"gradient_allreduce_op\": \"max\"",
+       "f.json:2:26: gradient_allreduce_op: found \"max\", expected one of mean, sum; did "
+       "you mean \"mean\"?"},
+      {"\"gradient_allreduce_op\": \"sum\", \"zero_optimization\": {\"stage\": 3}",
+       "f.json:2:26: gradient_allreduce_op: found \"sum\", which stage 3 refuses, expected "
+       "\"mean\""},
+      {"\"managed_gradient_accumulation\": false, \"zero_optimization\": {\"overlap_comm\": true}",
+       "f.json:2:34: managed_gradient_accumulation: found false, which stage 0 refuses while "
+       "overlap_comm is true"},
+      {"\"amp\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 1}",
+       "[amp_with_zero] f.json:2:8: amp: enabled together with ZeRO, expected fp16 or bf16"},
+      {"\"optimizer\": {\"type\": \"OneBitAdam\"}, \"zero_optimization\": {\"stage\": 1}",
+       "[optimizer_incompatible_with_zero] f.json:2:23: optimizer.type: found \"OneBitAdam\", "
+       "which "
+       "cannot be combined with ZeRO, expected Adam or AdamW"},
+      {"\"optimizer\": {\"type\": \"Lamb\"}, \"zero_optimization\": {\"stage\": 1}",
+       "[untested_optimizer] f.json:2:23: optimizer.type: found \"Lamb\", which ZeRO has not been "
+       "tested with; expected Adam or AdamW, or zero_allow_untested_optimizer: true"},
+      {"\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"max_grad_norm\": 1}}",
+       "f.json:2:60: optimizer.params.max_grad_norm: not accepted here, expected gradient_clipping "
+       "at "
+       "top level"},
+      {"\"data_types\": {\"grad_accum_dtype\": \"fp32\"}",
+       "f.json:2:36: data_types.grad_accum_dtype: found \"fp32\", but stage 0 accumulates in the "
+       "model's bf16 only"},
+      {"\"data_types\": {\"param_dtype\": \"fp32\"}",
+       "f.json:2:31: data_types.param_dtype: found \"fp32\", expected bf16, the enabled precision"},
+      {"\"comms_logger\": {\"on\": true}",
+       "[unknown_key_fp16] f.json:2:18: comms_logger.on: unknown key, which DeepSpeed refuses in "
+       "this "
+       "section"},
+      {"\"timers\": {\"throughput\": {\"synchronised\": true}}",
+       "[unknown_key_fp16] f.json:2:27: timers.throughput.synchronised: unknown key, which "
+       "DeepSpeed refuses in this section; did you mean \"synchronized\"?"},
+  };
+  for (const BadLine& bad : cases) EXPECT_EQ(error_of(with(bad.line)), bad.error);
+}
+
+TEST(TopLevel, TheFileIsAnObject) {
+  EXPECT_EQ(error_of("[1]"), "f.json:1:1: found an array, expected an object");
+  EXPECT_EQ(error_of(""), "f.json:1:1: found nothing, expected an object");
+  EXPECT_EQ(error_of("{}", {}, 0), "world size: found 0, expected at least 1 rank");
+}
+
+TEST(TopLevel, FpSixteenScalesArePositive) {
+  const std::string begin = "{\"train_batch_size\": 8,\n\"fp16\": {\"enabled\": true, ";
+  EXPECT_EQ(
+      error_of(begin + "\"loss_scale_window\": 0}}"),
+      "[out_of_range] f.json:2:48: fp16.loss_scale_window: found 0, expected an integer of at "
+      "least 1");
+  EXPECT_THAT(
+      error_of(begin + "\"min_loss_scale\": 0}}"),
+      StartsWith(
+          "[out_of_range] f.json:2:45: fp16.min_loss_scale: found 0, expected a number above 0"));
+}
+
+// ---- what is not simulated is said, never ignored ----
+
+TEST(NotSimulated, IsAnErrorAtTheSetting) {
+  const BadZero cases[] = {
+      {2, "\"offload_optimizer\": {\"device\": \"cpu\"}",
+       "f.json:3:23: zero_optimization.offload_optimizer.device: found \"cpu\": this version does "
+       "not "
+       "simulate offload of the optimizer yet"},
+      {3, "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}",
+       "f.json:3:1: zero_optimization.offload_param: found an object: this version does not "
+       "simulate "
+       "offload of parameters yet"},
+      {2, "\"cpu_offload\": true",
+       "f.json:3:1: zero_optimization.cpu_offload: found true: this version does not simulate "
+       "offload "
+       "of the optimizer yet"},
+      {3, "\"zero_hpz_partition_size\": 8",
+       "f.json:3:1: zero_optimization.zero_hpz_partition_size: found 8: this version does not "
+       "simulate a secondary partition (hpZ) yet"},
+      {3, "\"zero_quantized_weights\": true",
+       "f.json:3:1: zero_optimization.zero_quantized_weights: found true: this version does not "
+       "simulate quantised weight gathers (qwZ) yet"},
+      {3, "\"zero_quantized_gradients\": true",
+       "f.json:3:1: zero_optimization.zero_quantized_gradients: found true: this version does not "
+       "simulate quantised gradient reductions (qgZ) yet"},
+      {3, "\"mics_shard_size\": 4",
+       "f.json:3:1: zero_optimization.mics_shard_size: found 4: this version does not simulate "
+       "MiCS "
+       "yet"},
+      {2, "\"zenflow\": {}",
+       "f.json:3:1: zero_optimization.zenflow: found an object: this version does not simulate "
+       "ZenFlow yet"},
+  };
+  for (const BadZero& bad : cases) EXPECT_EQ(error_of(zero(bad.stage, bad.inside)), bad.error);
+  EXPECT_EQ(error_of(with("\"torch_autocast\": {\"enabled\": true}")),
+            "f.json:2:20: torch_autocast.enabled: found true: this version does not simulate "
+            "torch_autocast yet");
+}
+
+TEST(NotSimulated, IsAcceptedWhenSwitchedOff) {
+  EXPECT_NO_THROW(static_cast<void>(
+      parse(zero(3,
+                 "\"offload_optimizer\": {\"device\": \"none\"}, \"offload_param\": null, "
+                 "\"zero_hpz_partition_size\": 1, \"zero_quantized_weights\": false, "
+                 "\"mics_shard_size\": -1"))));
+  EXPECT_NO_THROW(static_cast<void>(parse(with("\"torch_autocast\": {\"enabled\": false}"))));
+}
+
+// ---- nasty values ----
+
+TEST(NastyValues, EndInAStrategyOrAConfigErrorAtThePlace) {
+  const char* values[] = {"null",
+                          "true",
+                          "false",
+                          "0",
+                          "-1",
+                          "1",
+                          "2.5",
+                          "1e30",
+                          "-1e30",
+                          "1e308",
+                          "9223372036854775807",
+                          "18446744073709551615",
+                          "\"\"",
+                          "\"auto\"",
+                          "\"x\"",
+                          "\"1e9\"",
+                          "[]",
+                          "{}",
+                          "[[1]]",
+                          "{\"enabled\": true}",
+                          "{\"enabled\": \"auto\"}",
+                          "{\"device\": 1}",
+                          "{\"stage\": {}}"};
+  const char* top[] = {"train_batch_size",
+                       "train_micro_batch_size_per_gpu",
+                       "gradient_accumulation_steps",
+                       "fp16",
+                       "bf16",
+                       "bfloat16",
+                       "amp",
+                       "zero_optimization",
+                       "optimizer",
+                       "scheduler",
+                       "gradient_clipping",
+                       "communication_data_type",
+                       "data_types",
+                       "prescale_gradients",
+                       "gradient_predivide_factor",
+                       "gradient_allreduce_op",
+                       "sparse_gradients",
+                       "comms_logger",
+                       "flops_profiler",
+                       "timers",
+                       "wall_clock_breakdown",
+                       "activation_checkpointing",
+                       "elasticity",
+                       "sequence_parallel_size",
+                       "tensor_parallel",
+                       "compile",
+                       "zero_allow_untested_optimizer"};
+  const char* inside[] = {"reduce_bucket_size", "stage3_prefetch_bucket_size",
+                          "overlap_comm",       "offload_param",
+                          "offload_optimizer",  "zero_hpz_partition_size",
+                          "mics_shard_size",    "stage3_module_granularity_threshold",
+                          "cpu_offload",        "cpu_offload_param",
+                          "legacy_stage1",      "zenflow",
+                          "leaf_module"};
+  int errors = 0;
+  const auto read = [&](const std::string& text, ConfigMode mode) {
+    try {
+      static_cast<void>(parse(text, as(mode)));
+    } catch (const ConfigError& error) {
+      ++errors;
+      EXPECT_THAT(error.what(), StartsWith("f.json:")) << text;
+      EXPECT_GE(error.location().column, 1) << text;
+    }
+  };
+  for (const ConfigMode mode : {ConfigMode::Auto, ConfigMode::DeepSpeed, ConfigMode::HuggingFace}) {
+    for (const std::string value : values) {
+      for (const std::string key : top) read("{\"" + key + "\": " + value + "}", mode);
+      for (const std::string key : inside) {
+        read(zero(3, "\"" + key + "\": " + value), mode);
+        read(zero(1, "\"" + key + "\": " + value), mode);
+      }
+    }
+  }
+  EXPECT_GT(errors, 1000);
+}
+
+// ---- other sections and warnings ----
+
+TEST(Timers, AreRead) {
+  EXPECT_TRUE(parse(with("\"steps_per_print\": 1")).throughput_timer);
+  EXPECT_FALSE(parse(with("\"timers\": {\"throughput\": {\"enabled\": false}}")).throughput_timer);
+  EXPECT_FALSE(
+      parse(with("\"timers\": {\"throughput\": {\"synchronized\": false}}")).throughput_timer);
+  const Strategy logged = parse(with("\"comms_logger\": {\"enabled\": false}"));
+  EXPECT_TRUE(logged.comms_logger);
+  EXPECT_EQ(codes(logged), std::vector<std::string>{"comms_logger_synchronises"});
+  EXPECT_TRUE(parse(with("\"wall_clock_breakdown\": true")).wall_clock_breakdown);
+  EXPECT_TRUE(parse(with("\"flops_profiler\": {\"enabled\": true}")).wall_clock_breakdown);
+}
+
+TEST(Types, AreRead) {
+  const Strategy strategy =
+      parse(zero(1,
+                 "\"overlap_comm\": true}, \"communication_data_type\": \"fp32\",\n"
+                 "\"data_types\": {\"grad_accum_dtype\": \"fp32\""));
+  EXPECT_EQ(strategy.communication_dtype, Dtype::F32);
+  EXPECT_EQ(strategy.grad_accum_dtype, Dtype::F32);
+  EXPECT_EQ(codes(strategy), std::vector<std::string>{"communication_data_type_doubles_traffic"});
+  // B3.11: stage 2 accumulates in the model dtype
+  const Strategy second =
+      parse(zero(2, "\"overlap_comm\": true}, \"data_types\": {\"grad_accum_dtype\": \"fp32\""));
+  EXPECT_EQ(second.grad_accum_dtype, Dtype::Bf16);
+  EXPECT_EQ(codes(second), std::vector<std::string>{"grad_accum_dtype_ignored_at_stage_2"});
+  EXPECT_FALSE(parse("{\"train_batch_size\": 8, \"bf16\": {\"enabled\": true, "
+                     "\"check_grad_overflow\": false}}")
+                   .check_grad_overflow);
+}
+
+TEST(Warnings, NameThePlace) {
+  const Strategy typo = parse(with("\"gradient_clipp1ng\": 1.0"));
+  ASSERT_EQ(codes(typo), (std::vector<std::string>{"unknown_key_top", "did_you_mean"}));
+  EXPECT_EQ(typo.warnings[0].message,
+            "f.json:2:1: gradient_clipp1ng: unknown key, which DeepSpeed ignores; did you mean "
+            "\"gradient_clipping\"?");
+  EXPECT_EQ(codes(parse(zero(3, "\"stage3_prefetch_bucket_size\": 0"))),
+            std::vector<std::string>{"prefetch_disabled"});
+  EXPECT_EQ(codes(parse(zero(3, "\"stage3_max_live_parameters\": 0"))),
+            std::vector<std::string>{"max_live_0_serialises_gathers"});
+  EXPECT_EQ(codes(parse(zero(2, "\"overlap_comm\": true"), {}, 1)),
+            std::vector<std::string>{"dp_degree_1_no_sharding"});
+}
+
+TEST(Warnings, CompareBucketsWithTheModel) {
+  Model model;
+  for (const std::int64_t elements : {600, 400}) {
+    Parameter parameter;
+    parameter.elements = elements;
+    model.parameters.push_back(parameter);
+  }
+  const auto codes_with = [&](int bucket) {
+    const std::string text = zero(2, "\"reduce_bucket_size\": " + std::to_string(bucket));
+    return codes(parse_deepspeed_config(text, "f.json", {}, model, 8));
+  };
+  EXPECT_EQ(codes_with(1001), std::vector<std::string>{"bucket_larger_than_model"});
+  EXPECT_EQ(codes_with(1000), std::vector<std::string>{});
+  EXPECT_EQ(codes_with(600), std::vector<std::string>{});
+  EXPECT_EQ(codes_with(599), std::vector<std::string>{"bucket_smaller_than_largest_param"});
+}
+
+}  // namespace
+}  // namespace zerosim

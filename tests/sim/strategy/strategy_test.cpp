@@ -1,0 +1,165 @@
+#include "sim/strategy/strategy.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace zerosim {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+template <typename Function>
+std::string error_of(Function function) {
+  try {
+    static_cast<void>(function());
+  } catch (const ConfigError& error) {
+    return (error.code().empty() ? "" : "[" + error.code() + "] ") + error.what();
+  }
+  return "no error";
+}
+
+using Given = std::optional<std::int64_t>;
+
+struct BatchCase {
+  Given train, micro, accum;
+  std::int64_t d;
+  std::int64_t t, m, g;
+};
+
+TEST(ResolveBatch, FollowsTheTableOfA41) {
+  const Given none;
+  const BatchCase cases[] = {
+      {64, 2, 4, 8, 64, 2, 4},        // all three: checked only
+      {256, 4, none, 16, 256, 4, 4},  // F6: G = 256 / 4 / 16
+      {64, none, 4, 8, 64, 2, 4},     // M = 64 / 8 / 4
+      {none, 2, 8, 8, 128, 2, 8},     // F6: T = 2 * 8 * 8
+      {64, none, none, 8, 64, 8, 1},  // M = 64 / 8
+      {none, 4, none, 8, 32, 4, 1},   // T = 4 * 8
+      {8, 2, 1, 4, 8, 2, 1},
+  };
+  for (const BatchCase& c : cases) {
+    const BatchTriple batch = resolve_batch(c.train, c.micro, c.accum, c.d, {});
+    EXPECT_EQ(batch.train_batch, c.t);
+    EXPECT_EQ(batch.micro_batch, c.m);
+    EXPECT_EQ(batch.grad_accum, c.g);
+    EXPECT_EQ(batch.train_batch, batch.micro_batch * batch.grad_accum * c.d);
+  }
+}
+
+TEST(ResolveBatch, NamesWhatWouldFit) {
+  const SourceLocation at{"f", 2, 3};
+  const Given none;
+  // F6: 100 / 8 / 8 = 1, and 8 * 1 * 8 = 64; multiples of 8 * 8 around 100: 64, 128
+  EXPECT_EQ(error_of([&] { return resolve_batch(100, 8, none, 8, at); }),
+            "[batch_triple_mismatch] f:2:3: batch sizes: train_batch_size 100 != "
+            "train_micro_batch_size_per_gpu 8 x gradient_accumulation_steps 1 x data-parallel size "
+            "8 = 64; train_batch_size 64 or 128 would fit");
+  // 100 / 3 / 8 = 4, and 3 * 4 * 8 = 96
+  EXPECT_THAT(error_of([&] { return resolve_batch(100, 3, none, 8, at); }),
+              HasSubstr("= 96; train_batch_size 96 or 120 would fit"));
+  // all given: 8 = 2 * 1 * 4
+  EXPECT_THAT(error_of([&] { return resolve_batch(8, 2, 1, 1, at); }),
+              HasSubstr("= 2; train_batch_size 2 would fit, or a data-parallel size of 4"));
+  // fewer samples than ranks: M = 4 / 8 = 0
+  EXPECT_THAT(error_of([&] { return resolve_batch(4, none, none, 8, at); }),
+              HasSubstr("[batch_triple_mismatch]"));
+  EXPECT_THAT(error_of([&] { return resolve_batch(none, none, 4, 8, at); }),
+              HasSubstr("[batch_missing] f:2:3: batch sizes: found neither"));
+  EXPECT_THAT(error_of([&] { return resolve_batch(none, none, none, 8, at); }),
+              HasSubstr("[batch_missing]"));
+}
+
+TEST(ResolveBatch, RefusesWhatIsNotPositiveOrTooLarge) {
+  const Given none;
+  EXPECT_EQ(error_of([&] { return resolve_batch(none, 0, none, 8, {}); }),
+            "[out_of_range] train_micro_batch_size_per_gpu: found 0, expected an integer of at "
+            "least 1");
+  EXPECT_EQ(error_of([&] { return resolve_batch(none, 1, none, 0, {}); }),
+            "data-parallel size: found 0, expected at least 1 rank");
+  EXPECT_EQ(error_of([&] { return resolve_batch(none, INT64_MAX, 2, 1, {}); }),
+            "[out_of_range] batch sizes: 9223372036854775807 x 2 leaves 64 bits");
+}
+
+TEST(NamedStrategy, ZeroIsWhatAMinimalFileGives) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    const Strategy strategy = named_strategy("zero" + std::to_string(stage), {}, 4);
+    EXPECT_EQ(strategy.name, "zero" + std::to_string(stage));
+    EXPECT_EQ(strategy.framework, Framework::DeepSpeed);
+    EXPECT_EQ(strategy.zero.stage, stage);
+    EXPECT_EQ(strategy.zero.overlap_comm, stage == 3);
+    EXPECT_EQ(strategy.zero.reduce_bucket_size, 500'000'000);
+    EXPECT_EQ(strategy.precision, Precision::Bf16);
+    EXPECT_EQ(strategy.communication_dtype, Dtype::Bf16);
+    EXPECT_EQ(strategy.grad_accum_dtype, Dtype::Bf16);
+    EXPECT_DOUBLE_EQ(strategy.gradient_clipping, 1.0);
+    EXPECT_TRUE(strategy.check_grad_overflow);
+    EXPECT_TRUE(strategy.throughput_timer);
+    EXPECT_EQ(strategy.optimizer, OptimizerKind::AdamFused);
+    EXPECT_EQ(strategy.micro_batch, 1);
+    EXPECT_EQ(strategy.train_batch, 4);
+    EXPECT_THAT(strategy.assumptions,
+                Contains("Micro batch: 1 sequence per GPU, since no flag says otherwise."));
+  }
+}
+
+TEST(NamedStrategy, TakesTheFlags) {
+  TrainingFlags flags;
+  flags.micro_batch = 2;
+  flags.grad_accum = 3;
+  flags.precision = Precision::Fp16;
+  flags.optimizer = OptimizerKind::AdamTorchForeach;
+  flags.checkpointing = ActivationCheckpointing::Full;
+  for (const std::string& name : strategy_names()) {
+    const Strategy strategy = named_strategy(name, flags, 4);
+    EXPECT_EQ(strategy.micro_batch, 2);
+    EXPECT_EQ(strategy.grad_accum, 3);
+    EXPECT_EQ(strategy.train_batch, name == "single" ? 6 : 24);
+    EXPECT_EQ(strategy.precision, Precision::Fp16);
+    EXPECT_EQ(strategy.optimizer, OptimizerKind::AdamTorchForeach);
+    EXPECT_EQ(strategy.checkpointing, ActivationCheckpointing::Full);
+    EXPECT_TRUE(strategy.check_grad_overflow);
+  }
+  flags.precision = Precision::Fp32;
+  EXPECT_EQ(named_strategy("zero2", flags, 4).communication_dtype, Dtype::F32);
+  EXPECT_FALSE(named_strategy("zero2", flags, 4).check_grad_overflow);
+}
+
+TEST(NamedStrategy, DdpKeepsFp32WeightsAndGradients) {
+  const Strategy strategy = named_strategy("ddp", {}, 4);
+  EXPECT_EQ(strategy.framework, Framework::Ddp);
+  EXPECT_EQ(strategy.precision, Precision::Bf16);
+  EXPECT_EQ(strategy.communication_dtype, Dtype::F32);  // D1.8
+  EXPECT_EQ(strategy.optimizer, OptimizerKind::AdamTorchForeach);
+  EXPECT_FALSE(strategy.throughput_timer);
+  EXPECT_DOUBLE_EQ(strategy.gradient_clipping, 0);
+  EXPECT_DOUBLE_EQ(strategy.ddp.bucket_cap_mib, 25);
+}
+
+TEST(NamedStrategy, RefusesOtherNamesAndNoRanks) {
+  EXPECT_EQ(error_of([] { return named_strategy("zero4", {}, 4); }),
+            "strategy: found \"zero4\", expected one of single, ddp, zero0, zero1, zero2, zero3; "
+            "did you mean \"zero0\"?");
+  EXPECT_EQ(error_of([] { return named_strategy("zero1", {}, 0); }),
+            "world size: found 0, expected at least 1 rank");
+}
+
+TEST(Names, AreReadAndPrinted) {
+  EXPECT_EQ(parse_precision("fp16", "--precision"), Precision::Fp16);
+  EXPECT_EQ(parse_checkpointing("selective", "--x"), ActivationCheckpointing::Selective);
+  EXPECT_EQ(parse_optimizer("adamw_torch", "--x"), OptimizerKind::AdamTorch);
+  EXPECT_EQ(parse_config_mode("hf", "--x"), ConfigMode::HuggingFace);
+  EXPECT_EQ(to_string(Precision::Bf16), "bf16");
+  EXPECT_EQ(to_string(ActivationCheckpointing::None), "none");
+  EXPECT_EQ(to_string(OptimizerKind::AdamFused), "adamw_fused");
+  EXPECT_EQ(model_dtype(Precision::Fp32), Dtype::F32);
+  EXPECT_EQ(model_dtype(Precision::Fp16), Dtype::F16);
+  EXPECT_EQ(
+      error_of([] { return parse_precision("bf61", "--precision"); }),
+      "--precision: found \"bf61\", expected one of fp32, fp16, bf16; did you mean \"bf16\"?");
+}
+
+}  // namespace
+}  // namespace zerosim
