@@ -91,6 +91,13 @@ CLI::App* group_app(CLI::App& root, std::map<std::string, CLI::App*>& groups,
   return entry->second;
 }
 
+/// What help and messages call the value of a flag; flags without one keep it so.
+void name_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_size() > 0) option->type_name("VALUE");
+  }
+}
+
 std::vector<Registered> register_commands(CLI::App& root) {
   std::vector<Registered> registered;
   std::map<std::string, CLI::App*> groups;
@@ -100,6 +107,7 @@ std::vector<Registered> register_commands(CLI::App& root) {
     app->footer(std::string("Example:\n  ") + entry.example);
     registered.push_back({app, entry.make()});
     registered.back().command->add_flags(*app);
+    name_values(*app);
   }
   return registered;
 }

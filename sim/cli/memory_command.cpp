@@ -1,14 +1,12 @@
-#include <algorithm>
-#include <cmath>
+#include <utility>
 
+#include "sim/analysis/memory_report.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
 #include "sim/cli/experiment_flags.h"
 #include "sim/cli/numbers.h"
 #include "sim/cli/output.h"
-#include "sim/memory/memory_timeline.h"
 #include "sim/memory/model_states.h"
-#include "sim/program/build.h"
 #include "sim/report/memory_text.h"
 
 namespace zerosim {
@@ -16,35 +14,6 @@ namespace zerosim {
 namespace {
 
 constexpr int kPaperWorldSize = 64;  // of the ZeRO paper's Figure 1
-
-/// The row of shardings() that `strategy` follows.
-const Sharding& sharding_of(const Strategy& strategy) {
-  const bool partitioned = strategy.framework == Framework::DeepSpeed && strategy.zero.stage > 0;
-  const std::string name = partitioned ? format("zero{}", strategy.zero.stage) : "ddp";
-  const auto found = std::find_if(shardings().begin(), shardings().end(),
-                                  [&](const Sharding& row) { return row.strategy == name; });
-  ZS_CHECK(found != shardings().end(), "every stage has its sharding");
-  return *found;
-}
-
-Bytes of(const MemoryPeak& peak, MemoryClass memory_class) {
-  return peak.by_class[static_cast<std::size_t>(memory_class)];
-}
-
-MemoryReport memory_report(const MemoryPeak& peak) {
-  MemoryReport report;
-  report.parameters = of(peak, MemoryClass::Parameters);
-  report.gradients = of(peak, MemoryClass::Gradients);
-  report.optimizer_states = of(peak, MemoryClass::OptimizerStates);
-  report.activations = of(peak, MemoryClass::Activations) + of(peak, MemoryClass::Logits);
-  report.temporary_buffers = of(peak, MemoryClass::TemporaryBuffers);
-  report.live_parameters = of(peak, MemoryClass::LiveParameters);
-  report.logits = peak.class_peaks[static_cast<std::size_t>(MemoryClass::Logits)];
-  report.peak_allocated = peak.allocated;
-  report.peak_phase = std::string(to_string(peak.phase));
-  report.peak_op = peak.op;
-  return report;
-}
 
 class MemoryCommand : public Command {
  public:
@@ -69,13 +38,19 @@ class MemoryCommand : public Command {
     if (!params_.empty() && !flags_.model.empty()) {
       throw ConfigError("--params and --model are both given; expected one of them");
     }
+    if (!flags_.cluster.empty() && flags_.model.empty() && !like_deepspeed_) {
+      throw ConfigError(
+          "--cluster needs --model: a step is replayed for a model, not for --params");
+    }
     if (params_.empty() && flags_.model.empty()) {
       throw ConfigError("--params or --model is missing; expected e.g. --params 7e9");
     }
     if (like_deepspeed_) return estimators();
     if (!accounting_.empty()) return paper();
-    const bool placed = !flags_.cluster.empty() || !flags_.world.empty();
-    return placed && !flags_.model.empty() ? replayed() : by_formula();
+    if (!flags_.world.empty()) {
+      throw ConfigError("--world needs --accounting paper; give --cluster to replay a step");
+    }
+    return flags_.cluster.empty() ? by_formula() : replayed();
   }
 
  private:
@@ -182,35 +157,31 @@ int MemoryCommand::estimators() const {
 
 int MemoryCommand::replayed() const {
   std::vector<std::string> assumptions;
-  const Model model = required_model(flags_);
-  const std::optional<Cluster> cluster = optional_cluster(flags_);
-  BuildOptions options;
-  options.world_size = required_world_size(flags_, cluster);
-  const BatchShape batch = batch_shape(flags_, model, assumptions);
+  Experiment experiment{required_model(flags_), required_cluster(flags_), {}};
+  experiment.batch = batch_shape(flags_, experiment.model, assumptions);
+  const int world_size = experiment.cluster.world_size();
   Comparison comparison;
-  comparison.model = model.name;
-  comparison.cluster = cluster ? cluster->name : "any cluster";
-  comparison.world_size = options.world_size;
-  comparison.parameters = parameter_count(model);
-  comparison.sequence = batch.sequence;
+  comparison.model = experiment.model.name;
+  comparison.cluster = experiment.cluster.name;
+  comparison.world_size = world_size;
+  comparison.parameters = parameter_count(experiment.model);
+  comparison.sequence = experiment.batch.sequence;
+  bool any_fits = false;
   for (const Strategy& strategy : load_strategies(
-           flags_, model, options.world_size, {"ddp", "zero1", "zero2", "zero3"}, assumptions)) {
-    const Program program = build_program(model, strategy, batch_of(batch, strategy), options);
+           flags_, experiment.model, world_size, {"ddp", "zero1", "zero2", "zero3"}, assumptions)) {
     StrategyReport report;
     report.name = strategy.name;
     report.stage = strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
-    report.memory = memory_report(replay_memory(program));
-    report.memory.rank = program.ranks.front().representative.value();
-    report.memory.model_states = Bytes(std::llround(
-        paper_model_states(static_cast<double>(comparison.parameters), sharding_of(strategy),
-                           options.world_size, state_bytes(strategy.precision))));
-    if (cluster) report.memory.capacity = cluster->gpu().memory;
-    report.assumptions = merged({model.assumptions, strategy.assumptions, program.assumptions});
+    report.memory = replayed_memory(experiment, strategy);
+    report.verdict = verdict_of(report.memory);
+    any_fits = any_fits || report.verdict != Verdict::DoesNotFit;
+    report.assumptions = merged(
+        {experiment.model.assumptions, experiment.cluster.assumptions, strategy.assumptions});
     report.warnings = strategy.warnings;
     comparison.strategies.push_back(std::move(report));
   }
   show(memory_comparison_text(comparison), memory_comparison_json(comparison));
-  return kYes;
+  return any_fits ? kYes : kNo;
 }
 
 }  // namespace

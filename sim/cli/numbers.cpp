@@ -1,6 +1,8 @@
 #include "sim/cli/numbers.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 #include "sim/base/error.h"
@@ -94,6 +96,16 @@ std::int64_t parse_integer(std::string_view text, std::string_view flag,
   const std::optional<std::int64_t> value = number ? whole(*number) : std::nullopt;
   if (!value || *value < range.minimum || *value > range.maximum) fail(text, flag, range);
   return *value;
+}
+
+double parse_non_negative(std::string_view text, std::string_view flag) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
+      value < 0) {
+    throw ConfigError(format("{}: found \"{}\", expected a number of at least 0", flag, text));
+  }
+  return value;
 }
 
 }  // namespace zerosim

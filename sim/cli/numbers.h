@@ -20,14 +20,18 @@ inline constexpr IntegerRange kGpusPerNodeRange{1, 1024};
 inline constexpr IntegerRange kWorldRange{1, 10'000'000};
 inline constexpr IntegerRange kMicroBatchRange{1, 1'000'000};
 inline constexpr IntegerRange kSequenceRange{1, 100'000'000};
-/// Op::micro_step and Op::step are 16 bits wide.
-inline constexpr IntegerRange kGradAccumRange{1, 32'767};
-inline constexpr IntegerRange kStepRange{1, 1000};
+/// A program holds each micro step: 1024 of a 7B model are some millions of operations.
+inline constexpr IntegerRange kGradAccumRange{1, 1024};
+inline constexpr IntegerRange kStepRange{1, 100};
 
 /// Reads "4", "7e9", "7.5e9", "2851e6": decimal, exact, and whole.
 /// \param flag  for messages: "--nodes".
 /// \throws ConfigError  naming the flag, what was found, and the range.
 [[nodiscard]] std::int64_t parse_integer(std::string_view text, std::string_view flag,
                                          const IntegerRange& range);
+
+/// Reads "0.05", "1e-3".
+/// \throws ConfigError  if it is not a finite number of at least 0.
+[[nodiscard]] double parse_non_negative(std::string_view text, std::string_view flag);
 
 }  // namespace zerosim

@@ -5,6 +5,7 @@
 #include "sim/cli/numbers.h"
 #include "sim/cli/output.h"
 #include "sim/engine/engine.h"
+#include "sim/memory/memory_timeline.h"
 #include "sim/report/report_text.h"
 #include "traces/perfetto.h"
 
@@ -32,6 +33,13 @@ class RunCommand : public Command {
  private:
   [[nodiscard]] JsonValue json_of(const StrategyReport& report, const Experiment& experiment,
                                   const Timeline& timeline) const;
+
+  /// The run once more, for the course of its memory: runs do not influence each other.
+  void write_trace(Engine& engine, const Program& program, const Timeline& timeline) const {
+    MemoryLedger ledger(program, /*keep_samples=*/true);
+    static_cast<void>(engine.run(program, &ledger));
+    write_perfetto(perfetto_, program, timeline, &ledger.samples(0));
+  }
 
   ExperimentFlags flags_;
   std::string steps_;
@@ -97,7 +105,7 @@ int RunCommand::run() {
   Timeline timeline;
   const StrategyReport report = simulate_strategy(experiment, strategies.front(), engine, &program,
                                                   &timeline, first_step, steps);
-  if (!perfetto_.empty()) write_perfetto(perfetto_, program, timeline);
+  if (!perfetto_.empty()) write_trace(engine, program, timeline);
   if (json_) {
     print(json_of(report, experiment, timeline));
   } else {

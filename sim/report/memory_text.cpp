@@ -24,7 +24,7 @@ constexpr std::array<std::int64_t, 3> kPaperModels = {7'500'000'000, 128'000'000
 constexpr int kLargestWorldSize = 1024;
 
 JsonValue integer(std::int64_t value) {
-  return JsonValue(static_cast<Json::Int64>(value));
+  return static_cast<Json::Int64>(value);
 }
 
 double states(std::int64_t parameters, const Sharding& sharding, int world_size,
@@ -190,7 +190,7 @@ std::string device(bool offloaded) {
 }
 
 std::string options_text(const EstimatorRow& row) {
-  const std::string optimizer = "offload_optimizer=" + device(row.offload_optimizer);
+  std::string optimizer = "offload_optimizer=" + device(row.offload_optimizer);
   if (row.stage < 3) return optimizer;
   return format("offload_param={}, {}, zero_init={}", device(row.offload_param), optimizer,
                 row.zero_init ? 1 : 0);
@@ -290,17 +290,18 @@ JsonValue paper_json(std::int64_t parameters, int world_size) {
 }
 
 std::string estimator_text(const EstimatorInput& input) {
-  const int world_size = input.gpus_per_node * input.nodes;
-  std::string out = "DeepSpeed's estimate for stage 2 (GB stands for GiB)\n" +
-                    estimator_table(2, input) + "\nDeepSpeed's estimate for stage 3\n" +
-                    estimator_table(3, input) +
-                    "\nModel states per GPU as the ZeRO paper counts them, without offload:";
+  std::vector<std::string> ours;
   for (const Sharding& sharding : shardings()) {
-    out +=
-        format("{} {} {:.2f} GiB", &sharding == &shardings().front() ? "" : ",", sharding.strategy,
-               states(input.parameters, sharding, world_size, Precision::Bf16) / kGib);
+    const double bytes =
+        states(input.parameters, sharding, input.gpus_per_node * input.nodes, Precision::Bf16);
+    ours.push_back(format("{} {:.2f} GiB", sharding.strategy, bytes / kGib));
   }
-  return out + "\nNeither counts activations, buckets, or temporaries of the step.\n";
+  return "DeepSpeed's estimate for stage 2 (GB stands for GiB)\n" + estimator_table(2, input) +
+         "\nDeepSpeed's estimate for stage 3\n" + estimator_table(3, input) + "\n" +
+         wrap("Model states per GPU as the ZeRO paper counts them, without offload: " +
+                  join(ours, ", ") +
+                  ". Neither counts activations, buckets, or temporaries of the step.",
+              kReportColumns);
 }
 
 JsonValue estimator_json(const EstimatorInput& input, const EstimatorRow& chosen) {

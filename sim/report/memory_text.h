@@ -29,7 +29,7 @@ namespace zerosim {
 /// All rows of both tables as `rows`, and `chosen`, one of them, as `estimator: {gpu, host}`.
 [[nodiscard]] JsonValue estimator_json(const EstimatorInput& input, const EstimatorRow& chosen);
 
-/// Memory of each strategy; the reports' `memory` only, as compare's table has it.
+/// Verdict and memory of each strategy, as compare's table has them; no times.
 [[nodiscard]] std::string memory_comparison_text(const Comparison& comparison);
 [[nodiscard]] JsonValue memory_comparison_json(const Comparison& comparison);
 

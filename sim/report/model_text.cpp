@@ -189,7 +189,7 @@ std::string batch_text(const BatchShape& batch) {
 }
 
 JsonValue integer(std::int64_t value) {
-  return JsonValue(static_cast<Json::Int64>(value));
+  return static_cast<Json::Int64>(value);
 }
 
 JsonValue cost_json(const ModuleCost& cost) {
@@ -221,7 +221,7 @@ std::string model_text(const Model& model, const BatchShape& batch) {
   facts.add_row({"weights", to_string(Bytes(total) * dtype_bytes(batch.compute)) + " in " +
                                 std::string(to_string(batch.compute))});
   facts.add_row({"largest module", grouped(largest_module_parameters(model)) + " parameters"});
-  facts.add_row({"training", format("{:.2f} GFLOP per token (6 N + 12 L h s)",
+  facts.add_row({"training", format("{:.4g} GFLOP per token (6 N + 12 L h s)",
                                     model_flops_per_token(model, batch.sequence).count() / 1e9)});
   std::string out = wrap(format("{} ({})", model.name, model.family), kReportColumns);
   out += facts.text();

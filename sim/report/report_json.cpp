@@ -9,7 +9,7 @@ namespace zerosim {
 namespace {
 
 JsonValue integer(std::int64_t value) {
-  return JsonValue(static_cast<Json::Int64>(value));
+  return static_cast<Json::Int64>(value);
 }
 JsonValue bytes(Bytes value) {
   return integer(value.count());
@@ -106,15 +106,6 @@ JsonValue inputs_json(const Comparison& comparison) {
   return inputs;
 }
 
-/// The keys of `memory` that a replay without time knows.
-JsonValue replayed_memory_json(const MemoryReport& memory) {
-  JsonValue json = memory_json(memory);
-  for (const char* key : {"fragmentation", "context", "peak_reserved", "host"}) {
-    json.removeMember(key);
-  }
-  return json;
-}
-
 }  // namespace
 
 JsonValue strategy_json(const StrategyReport& report) {
@@ -152,7 +143,8 @@ JsonValue memory_comparison_json(const Comparison& comparison) {
     JsonValue entry(Json::objectValue);
     entry["name"] = report.name;
     entry["stage"] = report.stage;
-    entry["memory"] = replayed_memory_json(report.memory);
+    entry["verdict"] = std::string(to_string(report.verdict));
+    entry["memory"] = memory_json(report.memory);
     entry["assumptions"] = strings(report.assumptions);
     entry["warnings"] = warnings_json(report.warnings);
     strategies.append(entry);

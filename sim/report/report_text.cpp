@@ -39,10 +39,8 @@ Bytes used(const MemoryReport& memory) {
   return memory.peak_reserved + memory.context;
 }
 
-/// "-" where the GPU is not known.
 std::string capacity_share(const MemoryReport& memory) {
-  return memory.capacity.count() > 0 ? percent(share_of(memory.peak_allocated, memory.capacity))
-                                     : "-";
+  return percent(share_of(used(memory), memory.capacity));
 }
 
 /// Words of the verdict that fit into `width`.
@@ -213,18 +211,16 @@ std::string comparison_text(const Comparison& comparison) {
 }
 
 std::string memory_comparison_text(const Comparison& comparison) {
-  const Metrics heading = {
-      {"model states, ZeRO paper (GiB)",
-       [](const Report& r, int) { return gib(r.memory.model_states); }},
-      {"allocated at the peak (GiB)", {}},
-  };
-  const Metrics peak = {
-      {"  in all", [](const Report& r, int) { return gib(r.memory.peak_allocated); }},
+  const Metrics more = {
       {"  % of the GPU's memory", [](const Report& r, int) { return capacity_share(r.memory); }},
       {"phase of the peak", [](const Report& r, int) { return r.memory.peak_phase; }},
+      {"model states, ZeRO paper (GiB)",
+       [](const Report& r, int) { return gib(r.memory.model_states); }},
   };
   std::string out = comparison_title(comparison) + "\n";
-  out += strategy_table(comparison.strategies, joined({heading, class_metrics(), peak})) + "\n";
+  out += strategy_table(comparison.strategies,
+                        joined({verdict_metrics(), class_metrics(), total_metrics(), more})) +
+         "\n";
   for (const StrategyReport& report : comparison.strategies) {
     out += wrap(format("{}: peak at {}", report.name, report.memory.peak_op), kReportColumns);
   }

@@ -246,7 +246,7 @@ JsonValue schedule_json(const Program& program) {
       collectives.append(collective_json(op, view));
     } else {
       JsonValue entry = collective_json(op, view);
-      entry["after"] = collectives.size();
+      entry["after"] = static_cast<int>(collectives.size());
       unrecorded.append(entry);
     }
   }

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -96,6 +97,23 @@ TEST(RunCommand, ShowsTheFirstStepsIfAsked) {
                     "--strategies", "zero3", "--steps", "3"});
   ASSERT_EQ(json.root()["steps"].size(), 3U);
   for (const JsonValue& seconds : json.root()["steps"]) EXPECT_GT(seconds.asDouble(), 0);
+}
+
+TEST(RunCommand, WritesATraceForPerfetto) {
+  const std::filesystem::path trace =
+      std::filesystem::temp_directory_path() / "zerosim_cli_test.pftrace";
+  std::filesystem::remove(trace);
+  std::vector<std::string> arguments = {"run",       "--model",     cli_data("tiny_llama.json"),
+                                        "--cluster", "dgx-a100-80", "--strategies",
+                                        "zero3",     "--perfetto",  trace.string()};
+  EXPECT_EQ(run_zerosim(arguments).exit_code, 0);
+  EXPECT_GT(std::filesystem::file_size(trace), 10'000U);  // some hundred kernels and collectives
+  std::filesystem::remove(trace);
+
+  arguments.back() = "/no/such/folder/x.pftrace";
+  const Outcome outcome = run_zerosim(arguments);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("/no/such/folder/x.pftrace"));
 }
 
 TEST(ModelCommand, CountsParameters) {

@@ -89,7 +89,7 @@ TEST(MemoryCommand, GivesTheChosenEstimateAsJson) {
 
 TEST(MemoryCommand, ReplaysAStepWithoutTime) {
   const JsonDocument json =
-      zerosim_json({"memory", "--model", cli_data("tiny_llama.json"), "--world", "8"});
+      zerosim_json({"memory", "--model", cli_data("tiny_llama.json"), "--cluster", "dgx-a100-80"});
   const JsonValue& strategies = json.root()["strategies"];
   ASSERT_EQ(strategies.size(), 4U);  // ddp, zero1, zero2, zero3
   std::int64_t before = INT64_MAX;

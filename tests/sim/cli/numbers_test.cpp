@@ -59,5 +59,13 @@ TEST(ParseInteger, IsNotWrappedBy64Bits) {
   }
 }
 
+TEST(ParseNonNegative, ReadsFractions) {
+  EXPECT_DOUBLE_EQ(parse_non_negative("0.05", "--tolerance"), 0.05);
+  EXPECT_DOUBLE_EQ(parse_non_negative("1e-3", "--tolerance"), 0.001);
+  for (const char* text : {"", "-0.1", "nan", "inf", "5%", "1e999"}) {
+    EXPECT_THROW(static_cast<void>(parse_non_negative(text, "--tolerance")), ConfigError) << text;
+  }
+}
+
 }  // namespace
 }  // namespace zerosim

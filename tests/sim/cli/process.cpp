@@ -41,7 +41,7 @@ class TemporaryFile {
 
 }  // namespace
 
-Outcome run_zerosim(const std::vector<std::string>& arguments) {
+Outcome run_zerosim(const std::vector<std::string>& arguments, const std::string& folder) {
   std::vector<std::string> words = {ZEROSIM_EXECUTABLE};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -54,6 +54,7 @@ Outcome run_zerosim(const std::vector<std::string>& arguments) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, out.descriptor(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, error.descriptor(), STDERR_FILENO);
+  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   pid_t child = 0;
   const int failed =
       posix_spawn(&child, ZEROSIM_EXECUTABLE, &actions, nullptr, argv.data(), environ);

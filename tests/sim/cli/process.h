@@ -15,8 +15,9 @@ struct Outcome {
   std::string error;
 };
 
-/// Runs `zerosim ARGUMENTS...`, without a shell.
-[[nodiscard]] Outcome run_zerosim(const std::vector<std::string>& arguments);
+/// Runs `zerosim ARGUMENTS...`, without a shell, in `folder` or else here.
+[[nodiscard]] Outcome run_zerosim(const std::vector<std::string>& arguments,
+                                  const std::string& folder = ".");
 
 /// The same with `--json`, parsed; fails the test unless the exit code is `expected_exit`.
 [[nodiscard]] JsonDocument zerosim_json(std::vector<std::string> arguments, int expected_exit = 0);

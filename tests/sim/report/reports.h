@@ -24,6 +24,15 @@ inline std::size_t widest_line(const std::string& text) {
   return widest;
 }
 
+/// `text` with one space for each run of spaces: what a table says, whatever its columns' widths.
+inline std::string collapsed(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c != ' ' || out.empty() || out.back() != ' ') out += c;
+  }
+  return out;
+}
+
 inline bool is_plain_ascii(const std::string& text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); });
