@@ -71,7 +71,7 @@ while IFS=: read -r file line text; do
   included=${BASH_REMATCH[1]}
   from=$(rank_of "${file%/*}")
   to=$(rank_of "${included%/*}")
-  if [[ ! -f "$included" ]]; then
+  if [[ ! -f "${included/%.pb.h/.proto}" ]]; then  # protoc makes the one from the other
     report "$file:$line: includes \"$included\", which is no path from the repository's root"
   elif ((from >= 0 && to < 0)); then
     report "$file:$line: includes \"$included\", which is in none of: ${folders[*]}"
@@ -83,10 +83,10 @@ done < <(grep -nHE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "${sources[@
 # Link directions.
 while IFS=: read -r file line text; do
   from=$(rank_of "${file%/*}")
-  for target in $(grep -oE 'zerosim::[a-z0-9_]+' <<<"${text%%#*}"); do
+  while read -r target; do
     to=$(rank_of_target "${target#zerosim::}")
     ((to <= from)) || report "$file:$line: ${folders[from]} must not link $target"
-  done
+  done < <(grep -oE 'zerosim::[a-z0-9_]+' <<<"${text%%#*}")
 done < <(grep -nHE 'zerosim::' "${lists[@]}" || true)
 
 # Homes of third parties.
