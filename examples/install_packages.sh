@@ -14,7 +14,7 @@ build_packages=(
   protobuf-compiler
 )
 test_packages=(libbenchmark-dev libgmock-dev libgtest-dev)
-check_packages=(clang-format clang-tidy git)
+check_packages=(clang-format clang-tidy)
 
 fail() {
   echo "install_packages: $*" >&2
