@@ -40,10 +40,11 @@
 /// Not modelled yet: fabrics with more than one switch level, perturbed or mixed nodes.
 #pragma once
 
-#include <boost/graph/adjacency_list.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <boost/graph/adjacency_list.hpp>
 
 #include "sim/base/units.h"
 #include "topology/gpu.h"

@@ -51,7 +51,7 @@ void expect_keys(JsonObject& object, std::initializer_list<const char*> known) {
 /// The value of `key` among `known` names, or an error that names the nearest.
 std::string one_of(JsonObject& object, const std::string& key,
                    const std::vector<std::string>& known, std::string_view what) {
-  const std::string name = object.string(key);
+  std::string name = object.string(key);
   if (std::find(known.begin(), known.end(), name) != known.end()) return name;
   std::string hint = did_you_mean(name, known);
   if (hint.empty()) hint = format("; known: {}", join(known, ", "));
@@ -102,9 +102,9 @@ PcieFigures pcie_figures(int generation) {
 }
 
 const std::vector<std::string>& intra_kind_names() {
-  static const std::vector<std::string> names = {"nvswitch", "nvlink-mesh", "pcie",
-                                                 "pcie-host-staged"};
-  return names;
+  static const std::vector<std::string> kNames = {"nvswitch", "nvlink-mesh", "pcie",
+                                                  "pcie-host-staged"};
+  return kNames;
 }
 
 IntraNode intra_kind(const std::string& name) {
@@ -113,7 +113,9 @@ IntraNode intra_kind(const std::string& name) {
   return static_cast<IntraNode>(found - names.begin());
 }
 
-std::string in_gb(BytesPerSecond rate) { return format("{:g} GB/s", rate.gb_per_second()); }
+std::string in_gb(BytesPerSecond rate) {
+  return format("{:g} GB/s", rate.gb_per_second());
+}
 
 /// Reads one cluster file into a Description.
 class FileReader {
@@ -285,7 +287,7 @@ class FileReader {
   void read_nvlink(JsonObject& intra, const GpuSpec& gpu) {
     if (gpu.nvlink_links == 0) {
       intra.fail("kind",
-                 format("{} has no NVLink, expected \"pcie\" or \"pcie-host-staged\"", gpu.name));
+                 format(R"({} has no NVLink, expected "pcie" or "pcie-host-staged")", gpu.name));
     }
     BytesPerSecond nvlink = gpu.nvlink;
     if (intra.has("nvlink")) {

@@ -39,12 +39,12 @@ struct Generation {
   double ring_plateau;     ///< factor on the latency of long Ring/Simple all-reduces between nodes
 };
 
-constexpr Generation kGenerations[] = {
+constexpr auto kGenerations = std::to_array<Generation>({
     {0, 39, 20, {20, 20, 20}, {26.5, 18.5, 10}, {0, 0, 0}, 0, 1.9},                   // Volta
     {80, 87.7, 20, {20, 20, 20}, {24, 23.6, 17.8}, {0, 0, 0}, 0, 1.4},                // Ampere, Ada
     {90, 141, 36.7, {36.7, 36.7, 29}, {38.7, 41.4, 36}, {0, 57.7, 45.5}, 0.85, 1.4},  // Hopper
     {100, 282, 40, {55.6, 31.67, 20}, {70, 42.8, 24}, {0, 96, 80}, 0.74, 1.4},        // Blackwell
-};
+});
 
 /// All channels of LL between nodes, by the CPU's row: two nodes, more.
 constexpr std::array<double, 2> kIntelLlMax = {39, 20.4};
@@ -71,11 +71,15 @@ constexpr std::array kAlgorithms = {Algorithm::Ring, Algorithm::Tree, Algorithm:
                                     Algorithm::NvlsTree};
 constexpr std::array kProtocols = {Protocol::LowLatency, Protocol::LowLatency128, Protocol::Simple};
 
-std::size_t at(Algorithm algorithm) { return static_cast<std::size_t>(algorithm); }
-std::size_t at(Protocol protocol) { return static_cast<std::size_t>(protocol); }
+std::size_t at(Algorithm algorithm) {
+  return static_cast<std::size_t>(algorithm);
+}
+std::size_t at(Protocol protocol) {
+  return static_cast<std::size_t>(protocol);
+}
 
 const Generation& generation_of(const GpuSpec& gpu) {
-  const Generation* found = kGenerations;
+  const Generation* found = kGenerations.data();
   for (const Generation& generation : kGenerations) {
     if (gpu.compute_capability >= generation.compute_capability) found = &generation;
   }
@@ -234,7 +238,7 @@ double latency(const Question& q, Algorithm algorithm, Protocol protocol) {
   const double intra = hardware[at(algorithm)][at(protocol)];
   const double network = network_latency(q, algorithm, protocol);
   // NCCL's log2 of an integer rounds down.
-  const int hops = std::bit_width(static_cast<unsigned>(q.nodes)) - 1;
+  const int hops = static_cast<int>(std::bit_width(static_cast<unsigned>(q.nodes))) - 1;
   switch (algorithm) {
     case Algorithm::Ring:
       return (base + ring_latency(q, protocol, intra, network)) * plateau(q, algorithm, protocol);
@@ -353,7 +357,9 @@ double memory_traffic(const Question& q, Algorithm algorithm, double sent) {
   return (reduces ? 3 : 2) * sent;
 }
 
-Bytes whole(double bytes) { return Bytes(static_cast<std::int64_t>(std::llround(bytes))); }
+Bytes whole(double bytes) {
+  return Bytes(static_cast<std::int64_t>(std::llround(bytes)));
+}
 
 /// Bytes on the links: (transfer x capacity) on the narrowest class, the wire's bytes on a wider
 /// one.
@@ -461,7 +467,7 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
   // Loads are whole bytes: the delay makes up for what rounding took.
   const Seconds transfer_time = longest_load(cost, cluster);
   cost.delay = Seconds(time(q, choice, chosen) * 1e-6) - transfer_time;
-  const double sent = static_cast<double>(cost.sent_per_rank.count());
+  const auto sent = static_cast<double>(cost.sent_per_rank.count());
   cost.loads.push_back(
       {LinkClass::Kind::DeviceMemory, whole(memory_traffic(q, choice.algorithm, sent))});
   return cost;

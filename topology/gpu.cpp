@@ -1,5 +1,6 @@
 #include "topology/gpu.h"
 
+#include <array>
 #include <cmath>
 
 #include "sim/base/error.h"
@@ -27,7 +28,7 @@ struct Row {
 };
 
 // clang-format off
-constexpr Row kRows[] = {
+constexpr auto kRows = std::to_array<Row>({
 //   name, fp32, tf32, fp16, bf16 (TFLOPS), memory (GiB), GB/s, L2 (MiB), SMs,
 //   NVLink (GB/s), links, PCIe, best GEMM (TFLOPS), compute capability, source
     {"V100-SXM2-16", 15.7, 0, 125, 0, 14.90, 900, 6, 80, 150, 6, 3, 0, 70,
@@ -96,10 +97,12 @@ constexpr Row kRows[] = {
      "NVIDIA Turing whitepaper (Founders Edition fp32; tensor rate with fp32 accumulate at reference clock; 107.6 with fp16 accumulate); memory: 11 GB of the product name taken as decimal, no reported total known"},
     {"RTX-6000-Ada-48", 91.1, 182.1, 364.2, 364.2, 44.70, 960, 96, 142, 0, 0, 4, 0, 89,
      "NVIDIA RTX 6000 Ada datasheet (dense = half of sparse); memory: 48 GB of the product name taken as decimal, no reported total known"},
-};
+});
 // clang-format on
 
-FlopsPerSecond tera(double tflops) { return FlopsPerSecond(tflops * 1e12); }
+FlopsPerSecond tera(double tflops) {
+  return FlopsPerSecond(tflops * 1e12);
+}
 Bytes scaled(double count, double unit) {
   return Bytes(static_cast<std::int64_t>(std::llround(count * unit)));
 }
@@ -133,8 +136,8 @@ std::vector<GpuSpec> all_specs() {
 }  // namespace
 
 const std::vector<GpuSpec>& gpu_specs() {
-  static const std::vector<GpuSpec> specs = all_specs();
-  return specs;
+  static const std::vector<GpuSpec> kSpecs = all_specs();
+  return kSpecs;
 }
 
 const GpuSpec& gpu_spec(const std::string& name) {
@@ -142,6 +145,7 @@ const GpuSpec& gpu_spec(const std::string& name) {
     if (spec.name == name) return spec;
   }
   std::vector<std::string> names;
+  names.reserve(gpu_specs().size());
   for (const GpuSpec& spec : gpu_specs()) names.push_back(spec.name);
   throw ConfigError(format("unknown GPU \"{}\"{} (known: {})", name, did_you_mean(name, names),
                            join(names, ", ")));

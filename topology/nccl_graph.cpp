@@ -16,20 +16,28 @@ struct Channels {
   [[nodiscard]] double bus() const { return count * gbps; }
 };
 
-bool is_hopper_or_newer(const GpuSpec& gpu) { return gpu.compute_capability >= 90; }
-bool is_blackwell_or_newer(const GpuSpec& gpu) { return gpu.compute_capability >= 100; }
+bool is_hopper_or_newer(const GpuSpec& gpu) {
+  return gpu.compute_capability >= 90;
+}
+bool is_blackwell_or_newer(const GpuSpec& gpu) {
+  return gpu.compute_capability >= 100;
+}
 
 // Menus of per-channel speeds, GB/s: NCCL's src/graph/search.cc, as spec/nccl_cost.md section 3 has
 // them.
-constexpr double kIntraMenu[] = {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3};
-constexpr double kIntraMenuHopper[] = {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
-constexpr double kIntraMenuBlackwell[] = {90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18};
-constexpr double kInterMenu[] = {48, 30, 28, 24, 20, 18,  15,  12,  10, 9,
-                                 7,  6,  5,  4,  3,  2.4, 1.2, .24, .12};
-constexpr double kInterMenuHopper[] = {48, 45, 42, 40, 30,  24,  22,  20, 17.5,
-                                       15, 12, 6,  3,  2.4, 1.2, .24, .12};
-constexpr double kInterMenuBlackwell[] = {96, 86,   80, 48, 45.1, 42, 40,  30,  24,  22,
-                                          20, 17.5, 15, 12, 6,    3,  2.4, 1.2, .24, .12};
+constexpr std::array kIntraMenu = {40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0,
+                                   9.0,  7.0,  6.0,  5.0,  4.0,  3.0};
+constexpr std::array kIntraMenuHopper = {60.0, 50.0, 40.0, 30.0, 24.0, 20.0,
+                                         15.0, 12.0, 11.0, 6.0,  3.0};
+constexpr std::array kIntraMenuBlackwell = {90.0, 80.0, 70.0, 60.0, 50.0, 45.0,
+                                            40.0, 30.0, 24.0, 20.0, 19.0, 18.0};
+constexpr std::array kInterMenu = {48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0,
+                                   7.0,  6.0,  5.0,  4.0,  3.0,  2.4,  1.2,  .24,  .12};
+constexpr std::array kInterMenuHopper = {48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5,
+                                         15.0, 12.0, 6.0,  3.0,  2.4,  1.2,  .24,  .12};
+constexpr std::array kInterMenuBlackwell = {96.0, 86.0, 80.0, 48.0, 45.1, 42.0, 40.0,
+                                            30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0,
+                                            6.0,  3.0,  2.4,  1.2,  .24,  .12};
 
 std::span<const double> intra_menu(const GpuSpec& gpu) {
   if (is_blackwell_or_newer(gpu)) return kIntraMenuBlackwell;
@@ -147,7 +155,9 @@ void set_launch_floors(NcclGraph& graph, bool has_nvlink, const GpuSpec& gpu, in
   }
 }
 
-int channel_ctas(int graph_channels) { return std::min(64, 2 * graph_channels); }
+int channel_ctas(int graph_channels) {
+  return std::min(64, 2 * graph_channels);
+}
 
 struct NetworkFigures {
   const char* name;
@@ -166,17 +176,24 @@ const NetworkFigures& figures(NetworkKind kind) {
 
 }  // namespace
 
-std::string_view to_string(NetworkKind kind) { return figures(kind).name; }
-double network_efficiency(NetworkKind kind) { return figures(kind).efficiency; }
-double extra_network_latency_us(NetworkKind kind) { return figures(kind).extra_latency_us; }
+std::string_view to_string(NetworkKind kind) {
+  return figures(kind).name;
+}
+double network_efficiency(NetworkKind kind) {
+  return figures(kind).efficiency;
+}
+double extra_network_latency_us(NetworkKind kind) {
+  return figures(kind).extra_latency_us;
+}
 
 const std::vector<std::string>& network_kind_names() {
-  static const std::vector<std::string> names = [] {
+  static const std::vector<std::string> kNames = [] {
     std::vector<std::string> all;
+    all.reserve(kNetworks.size());
     for (const NetworkFigures& network : kNetworks) all.emplace_back(network.name);
     return all;
   }();
-  return names;
+  return kNames;
 }
 
 std::optional<NetworkKind> network_kind(std::string_view name) {

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <set>
+#include <utility>
+
 #include <boost/graph/breadth_first_search.hpp>
 #include <boost/graph/connected_components.hpp>
 #include <boost/graph/filtered_graph.hpp>
 #include <boost/range/iterator_range.hpp>
-#include <optional>
-#include <set>
-#include <utility>
 
 #include "sim/base/error.h"
 
@@ -38,7 +39,7 @@ class Builder {
     add_gpus();
     add_nics();
     add_nvlinks();
-    return std::move(graph_);
+    return graph_;
   }
 
  private:
@@ -50,7 +51,7 @@ class Builder {
   }
   void link_pcie(Vertex a, Vertex b) { link(a, b, LinkKind::Pcie, shape_.pcie, kPcieLatency); }
 
-  int numa_node(int host_part, int cpu) const {
+  [[nodiscard]] int numa_node(int host_part, int cpu) const {
     const auto index = static_cast<std::size_t>(host_part);
     return index < shape_.numa_nodes.size() ? shape_.numa_nodes[index] : cpu;
   }
@@ -65,7 +66,7 @@ class Builder {
     }
   }
 
-  int switches() const {
+  [[nodiscard]] int switches() const {
     const int per = shape_.gpus_per_pcie_switch;
     return per == 0 ? 0 : (shape_.gpus + per - 1) / per;
   }
@@ -186,7 +187,7 @@ class CycleSearch {
 
  private:
   /// A cycle takes two links of every GPU.
-  int degree_bound() const {
+  [[nodiscard]] int degree_bound() const {
     int bound = 1 << 20;
     for (int a = 0; a < gpus_; ++a) {
       int degree = 0;
@@ -196,7 +197,7 @@ class CycleSearch {
     return bound;
   }
 
-  int at(int a, int b) const {
+  [[nodiscard]] int at(int a, int b) const {
     return links_[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)];
   }
   void change(int a, int b, int by) {
@@ -248,7 +249,9 @@ std::optional<int> equal_links(const LinkCounts& links, int gpus) {
 
 }  // namespace
 
-NodeGraph build_node_graph(const NodeShape& shape) { return Builder(shape).build(); }
+NodeGraph build_node_graph(const NodeShape& shape) {
+  return Builder(shape).build();
+}
 
 std::vector<NvLinkPair> full_mesh(int gpus, int links_per_gpu) {
   std::vector<NvLinkPair> mesh;

@@ -1,9 +1,9 @@
 #include "topology/collective_model.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "topology/presets/machines.h"
 
@@ -16,7 +16,9 @@ constexpr CollectiveOp kOps[] = {CollectiveOp::AllReduce, CollectiveOp::AllGathe
                                  CollectiveOp::ReduceScatter, CollectiveOp::Broadcast,
                                  CollectiveOp::Reduce};
 
-CollectiveGroup world(const Cluster& cluster) { return {cluster.world_size(), cluster.nodes}; }
+CollectiveGroup world(const Cluster& cluster) {
+  return {cluster.world_size(), cluster.nodes};
+}
 
 CollectiveCost cost_of(const Cluster& cluster, CollectiveOp op, Bytes size) {
   return collective_cost(cluster, op, size, world(cluster));

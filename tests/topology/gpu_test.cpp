@@ -1,9 +1,9 @@
 #include "topology/gpu.h"
 
+#include <set>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <set>
 
 #include "sim/base/error.h"
 

@@ -1,7 +1,7 @@
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <optional>
+
+#include <gtest/gtest.h>
 
 #include "csv.h"
 #include "topology/collective_model.h"
@@ -11,8 +11,12 @@ namespace {
 
 using test::CsvRow;
 
-int number(const CsvRow& row, const char* column) { return std::stoi(row.at(column)); }
-double real(const CsvRow& row, const char* column) { return std::stod(row.at(column)); }
+int number(const CsvRow& row, const char* column) {
+  return std::stoi(row.at(column));
+}
+double real(const CsvRow& row, const char* column) {
+  return std::stod(row.at(column));
+}
 
 /// A cluster with the channels and speeds of the row, whatever real machine it is.
 Cluster cluster_of(const CsvRow& row) {

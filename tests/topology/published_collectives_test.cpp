@@ -1,8 +1,8 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+
+#include <gtest/gtest.h>
 
 #include "csv.h"
 #include "topology/collective_model.h"

@@ -7,18 +7,18 @@ namespace zerosim {
 namespace {
 
 const std::map<std::string, std::string>& aliases() {
-  static const std::map<std::string, std::string> names = {{"dgx1-v100", "dgx1-v100-32"},
-                                                           {"dgx-a100", "dgx-a100-80"}};
-  return names;
+  static const std::map<std::string, std::string> kNames = {{"dgx1-v100", "dgx1-v100-32"},
+                                                            {"dgx-a100", "dgx-a100-80"}};
+  return kNames;
 }
 
 }  // namespace
 
 const std::vector<Machine>& machines() {
-  static const std::vector<Machine> all = {dgx_a100_40(),  dgx_a100_80(),  dgx_h100(),
-                                           dgx1_v100_16(), dgx1_v100_32(), rtx4090x8_pcie(),
-                                           a10x4_pcie()};
-  return all;
+  static const std::vector<Machine> kAll = {dgx_a100_40(),  dgx_a100_80(),  dgx_h100(),
+                                            dgx1_v100_16(), dgx1_v100_32(), rtx4090x8_pcie(),
+                                            a10x4_pcie()};
+  return kAll;
 }
 
 const Machine* find_machine(const std::string& name) {
@@ -31,13 +31,13 @@ const Machine* find_machine(const std::string& name) {
 }
 
 const std::vector<std::string>& machine_names() {
-  static const std::vector<std::string> names = [] {
+  static const std::vector<std::string> kNames = [] {
     std::vector<std::string> all;
     for (const Machine& machine : machines()) all.push_back(machine.name);
     for (const auto& [alias, name] : aliases()) all.push_back(alias);
     return all;
   }();
-  return names;
+  return kNames;
 }
 
 NodeTemplate make_node(const Machine& machine, int gpus) {
