@@ -65,17 +65,22 @@ std::string headroom(const StrategyReport& report) {
   const Bytes free = spare(report.memory);
   if (report.verdict == Verdict::Tight) {
     return format(
-        "but only {:.1f} of {:.1f} GiB stay free, which the allocator's fragmentation may take",
+        "where only {:.1f} of {:.1f} GiB stay free, which the allocator's fragmentation may take",
         free.gib(), report.memory.capacity.gib());
   }
-  return format("with {:.1f} of {:.1f} GiB free", free.gib(), report.memory.capacity.gib());
+  return format("and {:.1f} of {:.1f} GiB stay free", free.gib(), report.memory.capacity.gib());
 }
 
-std::string recommendation(const StrategyReport& best, const Cluster& cluster, std::size_t fitting,
-                           std::size_t all) {
-  const char* why = all == 1       ? "it fits and reaches"
-                    : fitting == 1 ? "it alone fits, and reaches"
-                                   : "of those that fit none is faster:";
+/// \param fitting  all that fit, `best` included.
+std::string recommendation(const StrategyReport& best, const Cluster& cluster,
+                           const std::vector<const StrategyReport*>& fitting) {
+  const bool fastest =
+      std::all_of(fitting.begin(), fitting.end(), [&](const StrategyReport* other) {
+        return other == &best || rate(*other) < (1 - kEqual) * rate(best);
+      });
+  const char* why = fitting.size() == 1 ? "it fits, with"
+                    : fastest           ? "the fastest that fits, with"
+                                        : "none that fits is faster than its";
   return format("Choose {}: {} {:.0f} tokens/s per GPU ({} a step, MFU {:.1f} %; {}), {}.",
                 best.name, why, rate(best), milliseconds(best.time.step), best.throughput.mfu * 100,
                 cost_of_tokens(best, cluster), headroom(best));
@@ -324,8 +329,7 @@ std::vector<std::string> choice(const Experiment& experiment,
   if (fitting.empty()) return nothing_fits(experiment, strategies, reports);
 
   const StrategyReport* best = best_of(fitting);
-  std::vector<std::string> sentences = {
-      recommendation(*best, experiment.cluster, fitting.size(), reports.size())};
+  std::vector<std::string> sentences = {recommendation(*best, experiment.cluster, fitting)};
   std::erase(fitting, best);
   if (!fitting.empty()) sentences.push_back(runner_up(*best, *best_of(fitting)));
   if (!others.empty()) sentences.push_back(do_not_fit(others));

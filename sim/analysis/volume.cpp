@@ -63,8 +63,8 @@ std::optional<std::string> volume_note(const Program& program, const Strategy& s
   const double sent = volume.in_units_of(program.parameter_bytes);
   const double paper = paper_volume(strategy);
   if (std::abs(sent - paper) <= kWorthTelling * paper) return std::nullopt;
-  std::string note = format("{} sends {:.2f} Psi a step, the ZeRO paper counts {:.0f} Psi",
-                            strategy.name, sent, paper);
+  std::string note = format(
+      "communication: {:.2f} Psi a step where the ZeRO paper counts {:.0f} Psi", sent, paper);
   const int stage = stage_of(strategy);
   if (stage == 1 || stage == 2) note += zero12_reason(volume, program.parameter_bytes);
   if (stage == 3) note += zero3_reason(volume, strategy, program.parameter_bytes);

@@ -57,11 +57,10 @@ TEST(Choice, FastestThatFitsAndWhatTheNextOneLoses) {
   EXPECT_THAT(
       sentences({ddp, zero2, zero3}, 3.6),
       ElementsAre(
-          "Choose zero2: of those that fit none is faster: 20000 tokens/s per GPU (100.0 ms a "
-          "step, MFU "
-          "50.0 %; 50.0 GPU-seconds per million tokens, 0.05 at 3.6 per GPU-hour), with 40.0 of "
+          "Choose zero2: the fastest that fits, with 20000 tokens/s per GPU (100.0 ms a step, MFU "
+          "50.0 %; 50.0 GPU-seconds per million tokens, 0.05 at 3.6 per GPU-hour), and 40.0 of "
           "80.0 "
-          "GiB free.",
+          "GiB stay free.",
           "zero3 comes next, 20.0 % slower with 10.0 GiB less memory: for the same tokens 20.0 ms "
           "more of "
           "exposed communication, 4.0 ms more of host (it sends 3.50 Psi a step, not 3.00).",
@@ -75,7 +74,7 @@ TEST(Choice, AmongEqualsTheLowerStage) {
   const std::vector<std::string> said = sentences(
       {report("zero2", 2, 99.5, 0, 0, 0, 20_GiB), report("zero1", 1, 100, 0, 0, 0, 30_GiB)});
   ASSERT_THAT(said, SizeIs(2));
-  EXPECT_THAT(said[0], HasSubstr("Choose zero1: "));
+  EXPECT_THAT(said[0], HasSubstr("Choose zero1: none that fits is faster than its 20000 tokens/s"));
   EXPECT_EQ(said[1],
             "zero2 is as fast within 1 %, with 10.0 GiB less memory, but is the higher stage.");
 }
@@ -94,7 +93,7 @@ TEST(Choice, ATightOneIsCalledSo) {
   const std::vector<std::string> said = sentences(
       {report("zero1", 1, 80, 0, 0, 0, 77_GiB), report("zero2", 2, 100, 0, 0, 0, 40_GiB)});
   ASSERT_THAT(said, SizeIs(2));
-  EXPECT_THAT(said[0], HasSubstr("but only 2.0 of 80.0 GiB stay free"));
+  EXPECT_THAT(said[0], HasSubstr("where only 2.0 of 80.0 GiB stay free"));
 }
 
 TEST(Choice, StepsOfUnequalBatchesAreComparedByToken) {

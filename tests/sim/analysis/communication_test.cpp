@@ -131,7 +131,8 @@ TEST(VolumeNote, TellsStage2FromThePaper) {
       {call(CollectiveKind::AllReduce, 1000, 1000), call(CollectiveKind::AllGather, 250, 1000)});
   EXPECT_EQ(
       volume_note(program, deepspeed(2, 1)).value_or(""),
-      "zero2 sends 3.00 Psi a step, the ZeRO paper counts 2 Psi: DeepSpeed all-reduces each "
+      "communication: 3.00 Psi a step where the ZeRO paper counts 2 Psi: DeepSpeed all-reduces "
+      "each "
       "gradient bucket by default (B3.6) and gathers the parameters after the step; with a true "
       "reduce-scatter it would be 2.00 Psi");
 }
@@ -148,7 +149,8 @@ TEST(VolumeNote, SaysHowOftenStage3Gathers) {
   const Collective scatter = call(CollectiveKind::ReduceScatter, 1000, 250);
   EXPECT_EQ(
       volume_note(program_of(4, 1000, {gather, scatter}), deepspeed(3, 1)).value_or(""),
-      "zero3 sends 2.00 Psi a step, the ZeRO paper counts 3 Psi: parameters are gathered 1.00 "
+      "communication: 2.00 Psi a step where the ZeRO paper counts 3 Psi: parameters are gathered "
+      "1.00 "
       "times a micro batch where the paper has 2, since some stay gathered between forward and "
       "backward (C4.7)");
   EXPECT_FALSE(
