@@ -129,6 +129,7 @@ GpuSpec spec_of(const Row& row) {
 
 std::vector<GpuSpec> all_specs() {
   std::vector<GpuSpec> specs;
+  specs.reserve(kRows.size());
   for (const Row& row : kRows) specs.push_back(spec_of(row));
   return specs;
 }
