@@ -230,7 +230,9 @@ class Zero12 : public FrameworkHooks {
     if (world_size_ == 1) {
       return;
     }
-    if (!zero_.contiguous_gradients) {
+    if (zero_.true_reduce_scatter) {
+      reduce_scatter();
+    } else if (!zero_.contiguous_gradients) {
       synchronize_before_message();
       all_reduce(bucket_elements_, static_cast<int>(bucket_.size()), /*divide_first=*/true);
     } else if (!zero_.reduce_scatter) {
@@ -263,6 +265,19 @@ class Zero12 : public FrameworkHooks {
   void side_kernel(std::string_view name, Bytes bytes, std::string_view rule, int launches = 1) {
     builder_.kernel(reduction_stream_, memory_kernel(name, bytes, launches),
                     HostWork::BackwardLaunch, rule);
+  }
+
+  // The paper's: each rank receives its piece of the bucket and nothing else (B7, not DeepSpeed's default).
+  void reduce_scatter() {
+    const std::int64_t piece = (bucket_elements_ + world_size_ - 1) / world_size_;
+    const std::int64_t padded = piece * world_size_;
+    BufferId flat = builder_.allocate(wire(padded), MemoryClass::TemporaryBuffers, "flat_bucket",
+                                      reduction_stream_, "B7");
+    side_kernel("flatten", low(bucket_elements_) + wire(padded), "B7");
+    side_kernel("divide", wire(padded) * 2, "B7");
+    collective(CollectiveKind::ReduceScatter, padded, piece, strategy_.communication_dtype,
+               reduction_stream_, -1, "B7");
+    builder_.free(flat);
   }
 
   // One message of `n` elements out of `pieces` tensors: flatten unless it is one, cast, average.

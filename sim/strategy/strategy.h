@@ -49,6 +49,8 @@ struct ZeroOptions {
   bool allgather_sequential = false;
   bool use_all_reduce_for_fetch_params = false;
   bool memory_efficient_linear = true;
+  /// No DeepSpeed key: stages 1 and 2 reduce-scatter each bucket, as the ZeRO paper has it (B7).
+  bool true_reduce_scatter = false;
 };
 
 /// PyTorch DistributedDataParallel (spec D1).
@@ -109,6 +111,12 @@ struct TrainingFlags {
                                       int world_size);
 
 [[nodiscard]] std::vector<std::string> strategy_names();
+
+/// The same strategy with the communication of the ZeRO paper instead of DeepSpeed's (B7, F2):
+/// stages 1 and 2 send 2 Psi (reduce-scatter, all-gather); stage 3 sends 3 Psi (each parameter
+/// gathered in forward and in backward: no persistence, prefetch or reuse). Other frameworks and
+/// stage 0 stay as they are.
+[[nodiscard]] Strategy as_in_paper(Strategy strategy);
 
 /// "bf16" etc.; \throws ConfigError naming `flag` and the known names.
 [[nodiscard]] Precision parse_precision(const std::string& text, const std::string& flag);

@@ -140,6 +140,16 @@ TEST(Zero12, VolumeIs3PsiByDefaultAnd2PsiWithReducesToOwners) {
   EXPECT_EQ(test::volume(test::build(worked_example(), strategy, 4)), 2500 + 2504 + control);
 }
 
+// F2: the paper's schedule: a reduce-scatter of each bucket (padded to 4: 900, 300, 1200, 100) and the gather.
+TEST(Zero12, VolumeIs2PsiWithTheScheduleOfThePaper) {
+  const Program program =
+      test::build(worked_example(), as_in_paper(bucket_1000(true)), 4);
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("reduce_scatter_tensor 900", "reduce_scatter_tensor 300",
+                          "reduce_scatter_tensor 1200", "reduce_scatter_tensor 100"));
+  EXPECT_EQ(test::volume(program), 2500 + 2504 + 2 * 2);
+}
+
 // B2 example: parameters 10, 7, 5, N = 4: padded 24, S = 6. Rank 0 touches p0; rank 1 p0 and p1 (17);
 // rank 2 p1 and p2 (12); rank 3 p2.
 TEST(Zero12, TheRankThatTouchesMostStandsForAll) {
