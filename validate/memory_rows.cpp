@@ -1,0 +1,309 @@
+#include "validate/memory_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sim/base/text.h"
+#include "sim/memory/model_states.h"
+
+namespace zerosim {
+
+namespace {
+
+constexpr double kBillion = 1e9;        // params_b; bytes of a GB
+constexpr double kLargestNumber = 1e9;  // billions of parameters, GB: more is a slip
+constexpr double kLargestWorld = 1e9;
+constexpr double kLargestInWords = 1e15;
+constexpr int kEstimatorDecimals = 2;  // DeepSpeed prints {:.2f}
+
+// ---- one row of the table --------------------------------------------------------------------
+
+/// The cells of one row by name; numbers are checked when the row is made, used or not.
+class Row {
+ public:
+  Row(const CsvTable& table, const std::vector<CsvCell>& cells)
+      : table_(&table),
+        cells_(&cells),
+        parameters_(number("params_b")),
+        world_size_(integer("world_size")),
+        gpu_memory_(number("gpu_memory_gb")),
+        per_gpu_(number("per_gpu_gb")),
+        per_cpu_(number("per_cpu_gb")) {}
+
+  [[nodiscard]] const std::string& text(const std::string& column) const {
+    return (*cells_)[table_->column(column)].text;
+  }
+  [[nodiscard]] SourceLocation location(const std::string& column) const {
+    return table_->location((*cells_)[table_->column(column)]);
+  }
+  [[nodiscard]] std::string id(std::string_view figure) const {
+    return format("{}:{}", cells_->front().line, figure);
+  }
+  [[nodiscard]] std::string what() const {
+    std::string out = text("model") + ", " + text("strategy");
+    if (world_size_) out += format(", {} ranks", *world_size_);
+    return out + ": " + text("what");
+  }
+
+  [[nodiscard]] const std::optional<double>& parameters() const { return parameters_; }  ///< 1e9
+  [[nodiscard]] const std::optional<int>& world_size() const { return world_size_; }
+  [[nodiscard]] const std::optional<double>& gpu_memory() const { return gpu_memory_; }  ///< GB
+  [[nodiscard]] const std::optional<double>& per_gpu() const { return per_gpu_; }
+  [[nodiscard]] const std::optional<double>& per_cpu() const { return per_cpu_; }
+
+ private:
+  [[nodiscard]] std::optional<double> number(const std::string& column) const {
+    return csv_number(*table_, *cells_, table_->column(column), {0, kLargestNumber});
+  }
+  [[nodiscard]] std::optional<int> integer(const std::string& column) const {
+    const std::optional<double> value =
+        csv_number(*table_, *cells_, table_->column(column), {1, kLargestWorld, true});
+    return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
+  }
+
+  const CsvTable* table_;
+  const std::vector<CsvCell>* cells_;
+  std::optional<double> parameters_;
+  std::optional<int> world_size_;
+  std::optional<double> gpu_memory_;
+  std::optional<double> per_gpu_;
+  std::optional<double> per_cpu_;
+};
+
+/// Why a row cannot be compared; caught by `compare_row`, which makes a skipped row of it.
+struct Skip {
+  std::string why;
+};
+
+template <typename T>
+T needed(const std::optional<T>& value, std::string_view column) {
+  if (!value) throw Skip{format("{} is empty: the formula needs it", column)};
+  return *value;
+}
+
+/// \param value  which must be more than 0 to divide by or to take shares of.
+double positive(const std::optional<double>& value, std::string_view column) {
+  if (needed(value, column) <= 0) throw Skip{format("{} is 0: the formula needs more", column)};
+  return *value;
+}
+
+// ---- what the words of a row mean ------------------------------------------------------------
+
+/// Rounded half up to as many decimals as `printed`, a number, has; not at all if that has an
+/// exponent.
+double as_precise_as(double value, std::string_view printed) {
+  if (printed.find_first_of("eE") != std::string_view::npos) return value;
+  const std::size_t point = printed.find('.');
+  const std::size_t decimals = point == std::string_view::npos ? 0 : printed.size() - point - 1;
+  const double unit = std::pow(10.0, static_cast<double>(decimals));
+  return std::floor(value * unit + 0.5) / unit;
+}
+
+const Sharding& sharding_of(const Row& row) {
+  const std::string& strategy = row.text("strategy");
+  for (const Sharding& sharding : shardings()) {
+    if (sharding.strategy == strategy) return sharding;
+  }
+  throw Skip{
+      format("strategy \"{}\" is none of the ZeRO paper's (ddp, zero1, zero2, zero3)", strategy)};
+}
+
+/// \param assumptions  told if the row names no precision.
+StateBytes states_of(const Row& row, std::vector<std::string>& assumptions) {
+  const std::string& precision = row.text("precision");
+  if (precision.starts_with("fp16") || precision.starts_with("bf16")) {
+    return state_bytes(Precision::Fp16);
+  }
+  if (precision.starts_with("fp32")) return state_bytes(Precision::Fp32);
+  if (!precision.empty()) throw Skip{format("precision \"{}\" is not known", precision)};
+  assumptions.push_back(
+      format("line {}: no precision is given; taken as 16-bit training with fp32 Adam states",
+             row.location("precision").line));
+  return state_bytes(Precision::Fp16);
+}
+
+/// The number that follows (or stands before) `words` in `text`, if it is within reason.
+std::optional<double> number_after(std::string_view text, std::string_view words) {
+  const std::size_t found = text.find(words);
+  if (found == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = text.substr(found + words.size());
+  double value = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+  const bool usable = error == std::errc() && value >= 0 && value <= kLargestInWords;
+  return usable ? std::optional<double>(value) : std::nullopt;
+}
+
+std::optional<double> number_before(std::string_view text, std::string_view words) {
+  const std::size_t found = text.find(words);
+  if (found == std::string_view::npos) return std::nullopt;
+  const std::size_t other = text.substr(0, found).find_last_not_of("0123456789.");
+  const std::size_t begin = other == std::string_view::npos ? 0 : other + 1;
+  return number_after(text.substr(begin, found - begin), "");
+}
+
+// ---- one function a kind ---------------------------------------------------------------------
+
+void compare_formula(const Row& row, Validation& out) {
+  const double states =
+      paper_model_states(positive(row.parameters(), "params_b") * kBillion, sharding_of(row),
+                         needed(row.world_size(), "world_size"), states_of(row, out.assumptions));
+  const double printed = std::stod(paper_figure(states / kBillion));
+  out.rows.push_back(compared_row(row.id("per_gpu_gb"), row.what(), "GB", printed,
+                                  needed(row.per_gpu(), "per_gpu_gb")));
+}
+
+/// Largest P with P x (bytes per parameter) = capacity, on each of K model-parallel parts.
+void compare_largest_model(const Row& row, Validation& out) {
+  const double parts = number_after(row.text("model"), "model parallel ").value_or(1);
+  const int world_size = needed(row.world_size(), "world_size");
+  if (parts < 1 || std::fmod(world_size, parts) != 0) {
+    throw Skip{format("{} ranks are not a multiple of model parallel {}", world_size, parts)};
+  }
+  const auto data_parallel = static_cast<int>(world_size / parts);
+  const double bytes_per_parameter =
+      paper_model_states(1, sharding_of(row), data_parallel, states_of(row, out.assumptions));
+  const double largest = positive(row.gpu_memory(), "gpu_memory_gb") / bytes_per_parameter * parts;
+  const double published = needed(row.parameters(), "params_b");
+  out.rows.push_back(compared_row(row.id("params_b"), row.what(), "billion",
+                                  as_precise_as(largest, row.text("params_b")), published));
+}
+
+void compare_estimate(const Row& row, Validation& out) {
+  if (row.text("what") != "Adam states") {
+    throw Skip{"an estimate of activations needs the model's shape, which the row does not give"};
+  }
+  StateBytes bytes = states_of(row, out.assumptions);
+  bytes.parameters = 0;
+  bytes.gradients = 0;
+  const double states =
+      paper_model_states(positive(row.parameters(), "params_b") * kBillion, sharding_of(row),
+                         needed(row.world_size(), "world_size"), bytes);
+  const double published = needed(row.per_gpu(), "per_gpu_gb");
+  out.rows.push_back(compared_row(row.id("per_gpu_gb"), row.what(), "GB",
+                                  as_precise_as(states / kBillion, row.text("per_gpu_gb")),
+                                  published));
+}
+
+EstimatorInput estimator_input(const Row& row, int stage, std::vector<std::string>& assumptions) {
+  const std::string& notes = row.text("notes");
+  const int world_size = needed(row.world_size(), "world_size");
+  EstimatorInput input;
+  input.parameters = std::llround(positive(row.parameters(), "params_b") * kBillion);
+  std::optional<double> largest = number_after(notes, "largest_layer_params=");
+  if (!largest) {
+    const std::optional<double> millions = number_before(notes, "M largest layer");
+    if (millions) largest = *millions * 1e6;
+  }
+  if (stage == 3 && !largest)
+    throw Skip{"notes do not name the largest layer: the estimator needs it"};
+  input.largest_layer = std::llround(largest.value_or(0));
+  const std::optional<double> nodes = number_before(notes, " node");
+  if (!nodes) {
+    assumptions.push_back(
+        format("line {}: notes name no nodes; taken as one node", row.location("notes").line));
+  }
+  if (nodes.value_or(1) < 1 || std::fmod(world_size, nodes.value_or(1)) != 0) {
+    throw Skip{format("{} ranks are not a multiple of {} nodes", world_size, *nodes)};
+  }
+  input.nodes = static_cast<int>(nodes.value_or(1));
+  input.gpus_per_node = world_size / input.nodes;
+  return input;
+}
+
+EstimatorRow estimate_of(const Row& row, std::vector<std::string>& assumptions) {
+  const std::string& strategy = row.text("strategy");
+  if (strategy != "zero2" && strategy != "zero3") {
+    throw Skip{format("DeepSpeed has no estimator for strategy \"{}\"", strategy)};
+  }
+  const int stage = strategy == "zero2" ? 2 : 3;
+  const std::string& offload = row.text("offload");
+  const bool optimizer = offload.find("optimizer_cpu") != std::string::npos;
+  const bool parameters = offload.find("params_cpu") != std::string::npos;
+  const std::optional<double> zero_init = number_after(row.text("notes"), "zero_init=");
+  if (stage == 3 && !zero_init) throw Skip{"notes do not name zero_init: the estimator needs it"};
+  for (const EstimatorRow& estimate :
+       deepspeed_estimates(stage, estimator_input(row, stage, assumptions))) {
+    if (estimate.offload_optimizer == optimizer && estimate.offload_param == parameters &&
+        (stage == 2 || estimate.zero_init == (*zero_init != 0))) {
+      return estimate;
+    }
+  }
+  throw Skip{format("DeepSpeed does not estimate offload \"{}\" at stage {}", offload, stage)};
+}
+
+void compare_estimator(const Row& row, Validation& out) {
+  const EstimatorRow estimate = estimate_of(row, out.assumptions);
+  const auto compare = [&](std::string_view figure, Bytes bytes, std::optional<double> published) {
+    if (!published) return;
+    const double printed = std::stod(format("{:.{}f}", bytes.gib(), kEstimatorDecimals));
+    out.rows.push_back(compared_row(row.id(figure), row.what(), "GiB", printed, *published));
+  };
+  if (!row.per_gpu() && !row.per_cpu()) throw Skip{"per_gpu_gb and per_cpu_gb are empty"};
+  compare("per_gpu_gb", estimate.gpu, row.per_gpu());
+  compare("per_cpu_gb", estimate.cpu, row.per_cpu());
+}
+
+void skip_other_estimator(const Row& /*row*/, Validation& /*out*/) {
+  throw Skip{"the estimator is not DeepSpeed's: its formula is not modelled"};
+}
+
+void skip_measured(const Row& /*row*/, Validation& /*out*/) {
+  throw Skip{"measured: needs the simulation of a training job that the row does not describe"};
+}
+
+struct Kind {
+  std::string_view name;
+  void (*compare)(const Row& row, Validation& out);
+};
+
+constexpr std::array kKinds = {
+    Kind{"formula", compare_formula},          Kind{"formula_max_model", compare_largest_model},
+    Kind{"measured_max_model", skip_measured}, Kind{"estimate", compare_estimate},
+    Kind{"estimator", skip_other_estimator},   Kind{"estimator_cold", compare_estimator},
+    Kind{"estimator_live", compare_estimator}, Kind{"measured", skip_measured},
+};
+
+void compare_row(const Row& row, Validation& out) {
+  const std::string& name = row.text("kind");
+  const auto* kind = std::find_if(kKinds.begin(), kKinds.end(),
+                                  [&](const Kind& candidate) { return candidate.name == name; });
+  if (kind == kKinds.end()) {
+    std::vector<std::string> names;
+    names.reserve(kKinds.size());
+    for (const Kind& known : kKinds) names.emplace_back(known.name);
+    throw TraceError(row.location("kind"), format("kind: found \"{}\", expected one of {}{}", name,
+                                                  join(names, ", "), did_you_mean(name, names)));
+  }
+  try {
+    kind->compare(row, out);
+  } catch (const Skip& skip) {
+    out.rows.push_back(skipped_row(row.id("row"), row.what(), skip.why));
+  } catch (const ConfigError& error) {  // a formula refuses the numbers of this row
+    throw TraceError(row.location("kind"), error.what());
+  }
+}
+
+}  // namespace
+
+Validation validate_memory_rows(const std::string& path) {
+  return validate_memory_rows(read_csv(path));
+}
+
+Validation validate_memory_rows(const CsvTable& table) {
+  Validation out;
+  out.input = table.file;
+  for (const char* column : {"kind", "model", "params_b", "strategy", "world_size", "gpu_memory_gb",
+                             "precision", "offload", "per_gpu_gb", "per_cpu_gb", "what", "notes"}) {
+    (void)table.column(column);
+  }
+  for (const std::vector<CsvCell>& cells : table.rows) compare_row(Row(table, cells), out);
+  return out;
+}
+
+}  // namespace zerosim
