@@ -14,7 +14,8 @@ constexpr std::int64_t kMinimumBlock = 512;  // kMinBlockSize of CUDACachingAllo
 std::string request_text(const Program& program, const Buffer& buffer, ModuleId module) {
   std::string text(buffer.owner);
   if (module.valid() && module.index() < program.module_names.size()) {
-    text += " in " + program.module_names[module.index()];
+    const std::string& name = program.module_names[module.index()];
+    text += " in " + (name.empty() ? "the root module" : name);
   }
   return text;
 }
