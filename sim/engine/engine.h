@@ -1,14 +1,29 @@
 /// \file
 /// Executes Programs on SimGrid (design.md section 3): the only place where contention is resolved.
 ///
-/// Only what contends is a SimGrid activity: kernels (arithmetic on a host `gpu` whose speed is the share of
-/// SMs that NCCL leaves, beside bytes on an `hbm` link), copies, collectives (one parallel task over pairs of
-/// hosts, one pair per link class and rank class). Host work, latencies and launch gaps are timers.
+/// Only what contends is a SimGrid activity: kernels (arithmetic on a host whose speed is the share of
+/// SMs that NCCL leaves, beside bytes on an `hbm` link), copies, collectives (one parallel task over
+/// pairs of hosts, one pair per link class and rank class). Host work, latencies and launch gaps are
+/// timers.
+///
+/// Rules of execution:
+/// - A host thread walks its operations in order and pays the host time of each before it takes
+///   effect. It stops in a HostWait, and in the launch of an operation that would make more than
+///   `HostTimes::launch_queue_depth` device operations issued but not ready (rule 0.2).
+/// - A device operation is *ready* when it is issued, its dependencies have ended and its predecessor
+///   on the stream has ended. A kernel starts `launch_gap` after that; a copy at once; a StreamWait
+///   ends at once.
+/// - The n-th collectives of all rank classes on a communicator meet (rule 0.3). From its own
+///   readiness to the end each rank's NCCL kernel holds SMs; `delay` after the last one is ready, all
+///   transfer together. Consecutive calls with one `coalesced` number run as one collective of their
+///   summed size; its spans share out the time in proportion to bytes.
 ///
 /// Not modelled: power limits, clocks.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "sim/base/units.h"
 #include "sim/engine/allocation_observer.h"
@@ -17,26 +32,45 @@
 #include "sim/engine/timeline.h"
 #include "sim/program/program.h"
 #include "topology/cluster.h"
+#include "topology/collective_model.h"
 
 namespace zerosim {
 
 struct EngineOptions {
   HostTimes host = default_host_times();
   int max_rank_classes = 1;  ///< the platform is sealed at the first run: room for so many classes
+
+  /// \name What a calibration may replace; empty: the tables of this folder and of topology
+  ///@{
+  /// Pure function of the kernel: its answers are kept.
+  std::function<KernelTime(const Kernel&)> kernel_time;
+  /// Pure function of kind, elements, type and group. Not asked for groups of one rank.
+  std::function<CollectiveCost(const Collective&, const ProcessGroup&)> collective_cost;
+  /// All links of a rank; default: `link_classes(cluster)`, with device memory at
+  /// `usable_memory_bandwidth`.
+  std::vector<LinkClass> links;
+  ///@}
 };
 
 /// One cluster's simulator. SimGrid allows one engine a process: a second object in one process throws
-/// SimulationError; runs on one cluster share an object, other clusters fork (sim/analysis/isolate.h).
+/// SimulationError, even after the first is gone. A forked child inherits its parent's object and may
+/// run programs on it; for another cluster, fork before the first object is made.
 class Engine {
  public:
-  Engine(const Cluster& cluster, const EngineOptions& options = {});
+  /// \throws SimulationError  if the process has or had an Engine; if no class fits.
+  explicit Engine(const Cluster& cluster, const EngineOptions& options = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Runs `program` from time 0 with idle devices. May be called again; runs do not influence each other.
-  /// \param observer  may be null: allocations are then free.
-  /// \throws SimulationError  if operations wait for something that never happens; it names them.
+  /// Runs `program`, which must pass `check_program`, from time 0 with idle devices. May be called
+  /// again; runs do not influence each other, but SimGrid's clock goes on: from the second run on
+  /// times are exact to the resolution of a double at the sum of all times so far.
+  /// \param observer  may be null: allocations are then free. Each rank class's calls come in host
+  ///                  order; between classes there is no order, for a host thread that does not wait is
+  ///                  walked ahead of the others.
+  /// \throws SimulationError  if rank classes disagree about a collective, or if operations wait for
+  ///                          something that never happens; it names them.
   [[nodiscard]] Timeline run(const Program& program, AllocationObserver* observer = nullptr);
 
  private:

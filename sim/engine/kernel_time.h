@@ -1,7 +1,12 @@
 /// \file
 /// How long a kernel takes on an idle GPU (spec/kernels.md sections 2 to 4): the only home of constants
 /// of kernel efficiency, each with its source.
+///
+/// Not modelled: repeated data in L2, clocks under load beyond the derate, TF32 (off by default in
+/// PyTorch), the loss of GEMMs that accumulate into fp32 (Megatron-LM does; DeepSpeed does not).
 #pragma once
+
+#include <cstdint>
 
 #include "sim/base/units.h"
 #include "sim/model/operators.h"
@@ -19,11 +24,10 @@ struct KernelTime {
 
 /// Efficiencies of one GPU kind; a table row, overridable by a calibration (part 8).
 struct KernelEfficiency {
-  double gemm_e0 = 0;         ///< share of peak of an ideal tile shape (kernels.md section 3)
+  double gemm_e0 = 0;         ///< share of peak of an ideal tile shape (kernels.md sections 3, 6)
   double gemm_k0 = 128;       ///< K that the prologue costs
-  double weight_gradient = 0.95;
   double p64 = 0.85;          ///< efficiency of 64-wide tiles
-  FlopsPerSecond attention_head64;   ///< forward, causal FLOPs counted half
+  FlopsPerSecond attention_head64;   ///< forward, causal FLOPs counted half, long sequences
   FlopsPerSecond attention_head128;
   double attention_backward = 0.75;  ///< of the forward rate
   double attention_s0 = 500;         ///< tokens at which half the rate is reached
@@ -33,8 +37,15 @@ struct KernelEfficiency {
 
 [[nodiscard]] KernelEfficiency kernel_efficiency(const GpuSpec& gpu);
 
+/// \throws ConfigError  if the GPU has no published peak rate for what the kernel computes.
 [[nodiscard]] KernelTime kernel_time(const Kernel& kernel, const GpuSpec& gpu,
                                      const KernelEfficiency& efficiency);
+
+/// Share of the ideal rate that the tiles of a GEMM of `matrices` products C[m,n] = A[m,k] B[k,n] keep
+/// busy on `sm_count` SMs (kernels.md section 3); e0 is left out.
+[[nodiscard]] double gemm_shape_efficiency(std::int64_t m, std::int64_t n, std::int64_t k,
+                                           std::int64_t matrices, int sm_count,
+                                           const KernelEfficiency& efficiency);
 
 /// What kernels can draw from device memory: datasheet x `memory` efficiency.
 [[nodiscard]] BytesPerSecond usable_memory_bandwidth(const GpuSpec& gpu,

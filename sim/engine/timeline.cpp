@@ -1,0 +1,62 @@
+#include "sim/engine/timeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+namespace zerosim {
+
+namespace {
+
+std::int64_t nanoseconds(Seconds time) { return std::llround(time.count() * 1e9); }
+
+/// FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv
+class Hash {
+ public:
+  void add(std::int64_t value) {
+    auto bits = static_cast<std::uint64_t>(value);
+    for (int i = 0; i < 8; ++i) {
+      hash_ = (hash_ ^ (bits & 0xff)) * 0x100000001b3;
+      bits >>= 8;
+    }
+  }
+  [[nodiscard]] std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+}  // namespace
+
+void sort(Timeline& timeline) {
+  std::sort(timeline.spans.begin(), timeline.spans.end(), [](const Span& a, const Span& b) {
+    return std::tie(a.start, a.rank_class, a.stream, a.op) <
+           std::tie(b.start, b.rank_class, b.stream, b.op);
+  });
+  std::sort(timeline.host_spans.begin(), timeline.host_spans.end(),
+            [](const HostSpan& a, const HostSpan& b) {
+              return std::tie(a.start, a.rank_class, a.op, a.waiting) <
+                     std::tie(b.start, b.rank_class, b.op, b.waiting);
+            });
+}
+
+std::uint64_t fingerprint(const Timeline& timeline) {
+  using Row = std::tuple<int, std::int32_t, std::int64_t, std::int64_t>;
+  std::vector<Row> rows;
+  rows.reserve(timeline.spans.size());
+  for (const Span& span : timeline.spans) {
+    rows.emplace_back(span.rank_class, span.stream.value(), nanoseconds(span.start),
+                      nanoseconds(span.end));
+  }
+  std::sort(rows.begin(), rows.end());  // streams are FIFO: times order each of them
+  Hash hash;
+  for (const auto& [rank_class, stream, start, end] : rows) {
+    hash.add(rank_class);
+    hash.add(stream);
+    hash.add(start);
+    hash.add(end);
+  }
+  return hash.value();
+}
+
+}  // namespace zerosim

@@ -38,7 +38,12 @@ struct Timeline {
   Seconds end{0};
 };
 
-/// Hash of the sorted spans at 1 ns: the golden value of runs too long to store.
+/// Puts spans and host spans in their order.
+void sort(Timeline& timeline);
+
+/// Hash of the spans at 1 ns: the golden value of runs too long to store. It tells when what ran on
+/// which stream of which rank class, in the order of each stream; operations are not numbered, so that
+/// issuing independent streams in another order at the same instants does not change it.
 [[nodiscard]] std::uint64_t fingerprint(const Timeline& timeline);
 
 }  // namespace zerosim
