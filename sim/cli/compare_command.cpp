@@ -17,6 +17,7 @@ class CompareCommand : public Command {
     add_cluster_flags(app, flags_);
     add_batch_flags(app, flags_);
     add_strategy_flags(app, flags_);
+    add_accounting_flag(app, flags_);
     app.add_flag("--json", json_, "JSON");
   }
 

@@ -53,6 +53,14 @@ std::vector<std::string> follow_file(TrainingFlags& training, const Strategy& fi
   return sentences;
 }
 
+bool issues_paper_communication(const ExperimentFlags& flags) {
+  if (flags.accounting != "deepspeed" && flags.accounting != "paper") {
+    throw ConfigError(format("--accounting: found \"{}\", expected deepspeed or paper",
+                             flags.accounting));
+  }
+  return flags.accounting == "paper";
+}
+
 void prepend(std::vector<std::string>& sentences, const std::vector<std::string>& first) {
   sentences.insert(sentences.begin(), first.begin(), first.end());
 }
@@ -109,6 +117,12 @@ void add_strategy_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
   app.add_option("--config-as", flags.config_as, "How files are read: auto, deepspeed or hf");
   app.add_option("--deepspeed-version", flags.deepspeed_version, "0.14 or 0.19");
+}
+
+void add_accounting_flag(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--accounting", flags.accounting,
+                 "deepspeed: the communication that DeepSpeed issues; paper: the ZeRO paper's, 2 "
+                 "Psi at stages 1 and 2, 3 Psi at stage 3");
 }
 
 Model required_model(const ExperimentFlags& flags) {
@@ -197,6 +211,9 @@ std::vector<Strategy> load_strategies(const ExperimentFlags& flags, const Model&
     prepend(strategies.back().assumptions, followed);
   }
   std::move(files.begin(), files.end(), std::back_inserter(strategies));
+  if (issues_paper_communication(flags)) {
+    for (Strategy& strategy : strategies) strategy = as_in_paper(std::move(strategy));
+  }
   for (Strategy& strategy : strategies) prepend(strategy.assumptions, assumptions);
   return strategies;
 }
@@ -237,6 +254,7 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("activation_checkpointing", flags.checkpointing);
   flag("optimizer", flags.optimizer);
   flag("config_as", flags.config_as);
+  flag("accounting", flags.accounting);
   flag("deepspeed_version", flags.deepspeed_version);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
 

@@ -26,7 +26,7 @@ struct ExperimentFlags {
   std::vector<std::string> ds_configs, strategies;
   std::string micro_batch, sequence, grad_accum;
   std::string precision, checkpointing, optimizer;
-  std::string config_as = "auto", deepspeed_version = "0.19";
+  std::string config_as = "auto", deepspeed_version = "0.19", accounting = "deepspeed";
   bool no_flash_attention = false;
 };
 
@@ -36,6 +36,8 @@ void add_cluster_flags(CLI::App& app, ExperimentFlags& flags);
 void add_world_flag(CLI::App& app, ExperimentFlags& flags);
 void add_batch_flags(CLI::App& app, ExperimentFlags& flags);
 void add_strategy_flags(CLI::App& app, ExperimentFlags& flags);
+/// `--accounting`, for commands that issue communication.
+void add_accounting_flag(CLI::App& app, ExperimentFlags& flags);
 
 /// \throws ConfigError  if `--model` is missing, or as load_model.
 [[nodiscard]] Model required_model(const ExperimentFlags& flags);

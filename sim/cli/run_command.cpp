@@ -22,6 +22,7 @@ class RunCommand : public Command {
     add_cluster_flags(app, flags_);
     add_batch_flags(app, flags_);
     add_strategy_flags(app, flags_);
+    add_accounting_flag(app, flags_);
     app.add_option("--steps", steps_,
                    "Simulate so many steps from the first one on, and show the time of each");
     app.add_option("--perfetto", perfetto_, "Write a trace for ui.perfetto.dev to this file");

@@ -18,6 +18,7 @@ class ScheduleCommand : public Command {
     add_world_flag(app, flags_);
     add_batch_flags(app, flags_);
     add_strategy_flags(app, flags_);
+    add_accounting_flag(app, flags_);
     app.add_option("--steps", steps_, "Steps from the first one on (default: one steady step)");
     app.add_option("--ops", ops_, "collectives (default), or all for every operation");
     app.add_flag("--json", json_, "JSON");
