@@ -8,7 +8,12 @@ namespace zerosim {
 
 namespace {
 
-std::int64_t nanoseconds(Seconds time) { return std::llround(time.count() * 1e9); }
+/// Sizes and bandwidths are round numbers, so that times half-way between two nanoseconds are common
+/// and the last bit of a double would decide. The borders are moved to where no such time falls.
+std::int64_t nanoseconds(Seconds time) {
+  constexpr double kOffset = 0.0027182818;
+  return std::llround(time.count() * 1e9 + kOffset);
+}
 
 /// FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv
 class Hash {
