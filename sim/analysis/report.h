@@ -26,13 +26,13 @@ enum class Verdict { Fits, Tight, DoesNotFit };
 struct MemoryReport {
   Bytes model_states;  ///< as the ZeRO paper counts (data/cases/README.md, `memory.model_states`)
   Bytes parameters, gradients, optimizer_states, activations, temporary_buffers, live_parameters;
-  Bytes logits;        ///< at their largest
-  Bytes fragmentation; ///< 0 until the caching allocator of part 6
-  Bytes context;       ///< CUDA context and NCCL buffers, outside the allocator (E1)
+  Bytes logits;         ///< at their largest
+  Bytes fragmentation;  ///< 0 until the caching allocator of part 6
+  Bytes context;        ///< CUDA context and NCCL buffers, outside the allocator (E1)
   Bytes peak_allocated, peak_reserved;
   std::string peak_phase, peak_op;
   Bytes capacity;
-  Bytes host;          ///< host memory of a node
+  Bytes host;  ///< host memory of a node
   int rank = 0;
 };
 
@@ -82,11 +82,12 @@ struct Experiment {
   BatchShape batch;  ///< micro_batch is replaced by each strategy's
 };
 
-/// Builds, runs and summarises one strategy. `program` and `timeline`, where not null, receive what ran.
-/// \param first_step, steps  the reported step is the last one simulated.
+/// Builds, runs and summarises one strategy. `program` and `timeline`, where not null, receive what
+/// ran. \param first_step, steps  the reported step is the last one simulated.
 class Engine;
-[[nodiscard]] StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& strategy,
-                                               Engine& engine, Program* program = nullptr,
+[[nodiscard]] StrategyReport simulate_strategy(const Experiment& experiment,
+                                               const Strategy& strategy, Engine& engine,
+                                               Program* program = nullptr,
                                                Timeline* timeline = nullptr, int first_step = 2,
                                                int steps = 0);
 

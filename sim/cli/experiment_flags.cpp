@@ -55,8 +55,8 @@ std::vector<std::string> follow_file(TrainingFlags& training, const Strategy& fi
 
 bool issues_paper_communication(const ExperimentFlags& flags) {
   if (flags.accounting != "deepspeed" && flags.accounting != "paper") {
-    throw ConfigError(format("--accounting: found \"{}\", expected deepspeed or paper",
-                             flags.accounting));
+    throw ConfigError(
+        format("--accounting: found \"{}\", expected deepspeed or paper", flags.accounting));
   }
   return flags.accounting == "paper";
 }

@@ -21,7 +21,7 @@ inline constexpr IntegerRange kWorldRange{1, 10'000'000};
 inline constexpr IntegerRange kMicroBatchRange{1, 1'000'000};
 inline constexpr IntegerRange kSequenceRange{1, 100'000'000};
 /// A program holds each micro step: 1024 of a 7B model are some millions of operations.
-inline constexpr IntegerRange kGradAccumRange{1, 1024};
+inline constexpr IntegerRange kGradAccumRange{1, 4096};
 inline constexpr IntegerRange kStepRange{1, 100};
 
 /// Reads "4", "7e9", "7.5e9", "2851e6": decimal, exact, and whole.

@@ -10,6 +10,9 @@ namespace zerosim {
 
 namespace {
 
+// Each micro batch is simulated; Op::micro_step has 16 bits.
+constexpr std::int64_t kLargestAccumulation = 4096;
+
 // What the options ask for and this version does not build: better an error than a wrong Program.
 void reject_unsupported(const Strategy& strategy) {
   if (strategy.framework != Framework::DeepSpeed) {
@@ -25,12 +28,11 @@ void reject_unsupported(const Strategy& strategy) {
         "simulated yet",
         strategy.name));
   }
-  if (strategy.zero.stage == 1 &&
-      strategy.grad_accum_dtype != model_dtype(strategy.precision) &&
+  if (strategy.zero.stage == 1 && strategy.grad_accum_dtype != model_dtype(strategy.precision) &&
       !(strategy.precision == Precision::Bf16 && strategy.grad_accum_dtype == Dtype::F32)) {
-    throw ConfigError(format(
-        "{}: stage 1 with grad_accum_dtype {} and {} weights (B3.11) is not simulated yet",
-        strategy.name, to_string(strategy.grad_accum_dtype), to_string(strategy.precision)));
+    throw ConfigError(
+        format("{}: stage 1 with grad_accum_dtype {} and {} weights (B3.11) is not simulated yet",
+               strategy.name, to_string(strategy.grad_accum_dtype), to_string(strategy.precision)));
   }
 }
 
@@ -59,13 +61,20 @@ bool partitions_flat_tensor(const Strategy& strategy) {
 Program build_program(const Model& model, const Strategy& strategy, const BatchShape& batch,
                       const BuildOptions& options) {
   if (options.world_size < 1 || options.steps < 1 || options.first_step < 0) {
-    throw ConfigError(format("world size {}, {} steps from step {}: expected at least one rank and "
-                             "one step",
-                             options.world_size, options.steps, options.first_step));
+    throw ConfigError(
+        format("world size {}, {} steps from step {}: expected at least one rank and "
+               "one step",
+               options.world_size, options.steps, options.first_step));
+  }
+  if (strategy.grad_accum > kLargestAccumulation) {
+    throw ConfigError(
+        format("{}: gradient accumulation over {} micro batches: expected at most {}, as each is "
+               "simulated",
+               strategy.name, strategy.grad_accum, kLargestAccumulation));
   }
   if (strategy.framework == Framework::Single && options.world_size != 1) {
-    throw ConfigError(format("strategy \"{}\" runs on one GPU, not on {}", strategy.name,
-                             options.world_size));
+    throw ConfigError(
+        format("strategy \"{}\" runs on one GPU, not on {}", strategy.name, options.world_size));
   }
   reject_unsupported(strategy);
 
@@ -92,22 +101,23 @@ Program build_program(const Model& model, const Strategy& strategy, const BatchS
   const GroupId data_parallel(1);
   builder.add_communicator(world, "WORLD");
   builder.add_communicator(data_parallel, "DP");
-  const FrameworkContext context{model, strategy,           builder, options.world_size,
-                                 options.first_step, world, data_parallel};
+  const FrameworkContext context{
+      model, strategy, builder, options.world_size, options.first_step, world, data_parallel};
   const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
   walk.run(options.first_step, options.steps);
   program.ranks.push_back(builder.finish());
 
   if (options.world_size > 1 && partitions_flat_tensor(strategy)) {
-    program.assumptions.push_back(
-        format("ranks are merged into one class; rank {}, whose partition touches the most elements, "
-               "stands for all",
-               rank.value()));
+    program.assumptions.push_back(format(
+        "ranks are merged into one class; rank {}, whose partition touches the most elements, "
+        "stands for all",
+        rank.value()));
   }
   if (strategy.checkpointing == ActivationCheckpointing::Full) {
     program.assumptions.push_back(
-        "activation checkpointing recomputes whole blocks in the order of PyTorch's reentrant variant "
+        "activation checkpointing recomputes whole blocks in the order of PyTorch's reentrant "
+        "variant "
         "(C12.1)");
   }
   check_program(program);

@@ -11,7 +11,8 @@ namespace zerosim {
 
 struct BuildOptions {
   int world_size = 1;
-  int first_step = 2;  ///< 0: the recording step of stage 3, unallocated Adam states, DDP's one bucket
+  int first_step =
+      2;  ///< 0: the recording step of stage 3, unallocated Adam states, DDP's one bucket
   int steps = 1;
 };
 

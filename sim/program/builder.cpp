@@ -129,9 +129,8 @@ void RankProgramBuilder::device_synchronize(std::string_view rule) {
   }
 }
 
-BufferId RankProgramBuilder::allocate(Bytes bytes, MemoryClass memory_class,
-                                      std::string_view owner, StreamId pool,
-                                      std::string_view rule) {
+BufferId RankProgramBuilder::allocate(Bytes bytes, MemoryClass memory_class, std::string_view owner,
+                                      StreamId pool, std::string_view rule) {
   Op& op = append(OpKind::Allocate, {HostWork::None, 0}, rule);
   op.payload = static_cast<std::int32_t>(program_.buffers.size());
   program_.buffers.push_back({bytes, memory_class, pool, owner});

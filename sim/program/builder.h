@@ -1,8 +1,8 @@
 /// \file
 /// Writes one RankProgram: the vocabulary in which the framework builders speak.
 ///
-/// Every method appends what the host thread of one rank does next. `context` (step, micro step, phase,
-/// module) is stamped on each operation. Rules are string literals.
+/// Every method appends what the host thread of one rank does next. `context` (step, micro step,
+/// phase, module) is stamped on each operation. Rules are string literals.
 #pragma once
 
 #include <string>
@@ -47,8 +47,8 @@ class RankProgramBuilder {
   OpId host(HostCost cost, std::string_view rule);
   OpId kernel(StreamId stream, const Kernel& kernel, HostWork work, std::string_view rule);
   OpId copy(StreamId stream, const Copy& copy, std::string_view rule);
-  /// The communicator waits for all that `caller` holds; unless async, `caller` then waits for it (0.4).
-  /// \returns the collective itself.
+  /// The communicator waits for all that `caller` holds; unless async, `caller` then waits for it
+  /// (0.4). \returns the collective itself.
   OpId collective(StreamId caller, const Collective& collective, std::string_view rule);
   /// `stream` waits for `op`; nothing if `op` is not valid or is on the same stream.
   void stream_wait(StreamId stream, OpId op, std::string_view rule);

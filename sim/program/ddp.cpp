@@ -1,8 +1,8 @@
 // PyTorch DistributedDataParallel, and training on one GPU: spec D1.
 //
-// Gradients are copied into buckets as they become ready; a bucket is all-reduced, asynchronously and in
-// bucket order, as soon as it and all earlier ones are full. Step 0 has one bucket (D1.1); from step 1 on
-// buckets follow the order of arrival (D1.2).
+// Gradients are copied into buckets as they become ready; a bucket is all-reduced, asynchronously
+// and in bucket order, as soon as it and all earlier ones are full. Step 0 has one bucket (D1.1);
+// from step 1 on buckets follow the order of arrival (D1.2).
 
 #include <algorithm>
 
@@ -24,7 +24,8 @@ std::vector<ParameterId> arrival_order(const Model& model) {
   std::vector<ParameterId> order;
   for (const TrainingEvent& event : training_events(model, ActivationCheckpointing::None)) {
     if (event.kind == TrainingEvent::Kind::Backward) {
-      for (const ParameterId id : model.operators[static_cast<std::size_t>(event.operation)].gradients) {
+      for (const ParameterId id :
+           model.operators[static_cast<std::size_t>(event.operation)].gradients) {
         if (model.parameters[id.index()].trainable) {
           order.push_back(id);
         }
@@ -70,10 +71,11 @@ class Ddp : public FrameworkHooks {
     }
     builder_.host({HostWork::GradientHook}, "D1.4");
     const Bytes bytes = fp32(model_.parameters[id.index()].elements);
-    builder_.kernel(kComputeStream,
-                    memory_kernel(strategy_.ddp.gradient_as_bucket_view ? "divide" : "copy_to_bucket",
-                                  bytes * 2),
-                    HostWork::BackwardLaunch, "D1.4");
+    builder_.kernel(
+        kComputeStream,
+        memory_kernel(strategy_.ddp.gradient_as_bucket_view ? "divide" : "copy_to_bucket",
+                      bytes * 2),
+        HostWork::BackwardLaunch, "D1.4");
     Bucket& bucket = buckets_[bucket_of_[id.index()]];
     ++bucket.ready;
     launch_full_buckets();
@@ -102,9 +104,9 @@ class Ddp : public FrameworkHooks {
     const int tensors = static_cast<int>(model_.parameters.size());
     if (strategy_.precision == Precision::Fp16) {
       // GradScaler: unscale, look for infinities, and ask the device.
-      const OpId check = builder_.kernel(
-          kComputeStream, optimizer_kernel("unscale", fp32(elements_) * 2), HostWork::OptimizerLaunch,
-          "A4.3");
+      const OpId check =
+          builder_.kernel(kComputeStream, optimizer_kernel("unscale", fp32(elements_) * 2),
+                          HostWork::OptimizerLaunch, "A4.3");
       builder_.host_wait(check, "A4.3");
     }
     if (strategy_.gradient_clipping > 0) {
@@ -140,7 +142,8 @@ class Ddp : public FrameworkHooks {
     states_allocated_ = true;
   }
 
-  // A second gradient of a window is added to the first; with bucket views gradients are the buckets.
+  // A second gradient of a window is added to the first; with bucket views gradients are the
+  // buckets.
   void accumulate(ParameterId id, BufferId gradient) {
     BufferId& kept = gradients_[id.index()];
     const bool view = distributed_ && strategy_.ddp.gradient_as_bucket_view;

@@ -35,8 +35,8 @@ struct FrameworkContext {
 /// Stage 3 (C): zero3.cpp.
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_zero3(const FrameworkContext& context);
 
-/// Rank whose partition touches parameters with the most elements: the largest partition gradient buffer
-/// (B3.8). The lowest such rank.
+/// Rank whose partition touches parameters with the most elements: the largest partition gradient
+/// buffer (B3.8). The lowest such rank.
 [[nodiscard]] Rank largest_partition_rank(const Model& model, const ZeroOptions& options,
                                           int world_size);
 

@@ -34,7 +34,8 @@ std::size_t payloads(const RankProgram& rank, OpKind kind) {
 
 void check_op(const RankProgram& rank, std::size_t index) {
   const Op& op = rank.ops[index];
-  ZS_CHECK(on_device(op.kind) == op.stream.valid(), "device operations and only they have a stream");
+  ZS_CHECK(on_device(op.kind) == op.stream.valid(),
+           "device operations and only they have a stream");
   ZS_CHECK(!op.stream.valid() || op.stream.index() < rank.streams.size(), "stream exists");
   const std::size_t limit = payloads(rank, op.kind);
   ZS_CHECK(limit == 0 || (op.payload >= 0 && static_cast<std::size_t>(op.payload) < limit),

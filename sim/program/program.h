@@ -1,11 +1,13 @@
 /// \file
-/// A Program: for each rank class, the operations in the order in which its host thread issues them.
+/// A Program: for each rank class, the operations in the order in which its host thread issues
+/// them.
 ///
-/// A Program speaks of ranks, groups, elements and bytes, never of links or seconds. It is static: throttles
-/// are unconditional waits on an operation a fixed number of places back, no-ops if that is past (design.md
-/// section 2). Each rank has device streams (FIFO) and one more FIFO per communicator (rule 0.3): a collective
-/// is an operation of its communicator's stream that waits for the caller's stream; a blocking one is
-/// followed by a StreamWait of the caller's stream (rule 0.4).
+/// A Program speaks of ranks, groups, elements and bytes, never of links or seconds. It is static:
+/// throttles are unconditional waits on an operation a fixed number of places back, no-ops if that
+/// is past (design.md section 2). Each rank has device streams (FIFO) and one more FIFO per
+/// communicator (rule 0.3): a collective is an operation of its communicator's stream that waits
+/// for the caller's stream; a blocking one is followed by a StreamWait of the caller's stream (rule
+/// 0.4).
 #pragma once
 
 #include <cstdint>
@@ -39,15 +41,15 @@ enum class Phase : std::uint8_t { Init, Forward, Backward, Step };
 /// What the host thread does for an operation; seconds are the engine's (sim/engine/host_time.h).
 enum class HostWork : std::uint8_t {
   None,
-  KernelLaunch,       ///< one eager kernel, Python and dispatcher included
-  BackwardLaunch,     ///< one kernel launched by the autograd engine
-  OptimizerLaunch,    ///< one multi-tensor kernel
-  CollectiveLaunch,   ///< one torch.distributed call
-  ModuleHook,         ///< one DeepSpeed ZeRO-3 module hook (C2)
-  GradientHook,       ///< one per-parameter gradient hook (B3, C6.1, D1.4)
-  EventRecord,        ///< record or stream wait
-  ModuleCall,         ///< nn.Module.__call__
-  StepOverhead,       ///< Python of optimizer.step, zero_grad and the loop, once a step
+  KernelLaunch,      ///< one eager kernel, Python and dispatcher included
+  BackwardLaunch,    ///< one kernel launched by the autograd engine
+  OptimizerLaunch,   ///< one multi-tensor kernel
+  CollectiveLaunch,  ///< one torch.distributed call
+  ModuleHook,        ///< one DeepSpeed ZeRO-3 module hook (C2)
+  GradientHook,      ///< one per-parameter gradient hook (B3, C6.1, D1.4)
+  EventRecord,       ///< record or stream wait
+  ModuleCall,        ///< nn.Module.__call__
+  StepOverhead,      ///< Python of optimizer.step, zero_grad and the loop, once a step
 };
 
 /// ZeRO paper's classes, finer where reports tell them apart (spec E1).
@@ -75,9 +77,9 @@ struct Collective {
   Dtype dtype = Dtype::Bf16;
   GroupId group;
   bool async = false;
-  bool recorded = true;     ///< false: issued in C++, not seen by recordings (D1.2, D1.7)
-  int coalesced = -1;       ///< calls with the same number form one NCCL group
-  int root = -1;            ///< of broadcast and reduce
+  bool recorded = true;  ///< false: issued in C++, not seen by recordings (D1.2, D1.7)
+  int coalesced = -1;    ///< calls with the same number form one NCCL group
+  int root = -1;         ///< of broadcast and reduce
 };
 
 /// Full vector as nccl-tests counts it: output of a gather, input of a reduce-scatter.
@@ -93,8 +95,8 @@ struct Copy {
 struct Buffer {
   Bytes bytes;
   MemoryClass memory_class = MemoryClass::TemporaryBuffers;
-  StreamId stream;          ///< whose allocator pool (E8)
-  std::string_view owner;   ///< string literal: "ipg_bucket", "saved_activation"
+  StreamId stream;         ///< whose allocator pool (E8)
+  std::string_view owner;  ///< string literal: "ipg_bucket", "saved_activation"
 };
 
 struct Op {
@@ -102,14 +104,14 @@ struct Op {
   Phase phase = Phase::Init;
   HostWork host_work = HostWork::None;
   std::uint16_t host_count = 0;  ///< how many such pieces of host work
-  StreamId stream;               ///< Kernel, Copy, StreamWait: the stream; Collective: its communicator's
-  std::int32_t payload = -1;     ///< index into kernels, copies, collectives or buffers
+  StreamId stream;  ///< Kernel, Copy, StreamWait: the stream; Collective: its communicator's
+  std::int32_t payload = -1;  ///< index into kernels, copies, collectives or buffers
   std::uint32_t first_dependency = 0;
   std::uint32_t dependency_count = 0;
   ModuleId module;
   std::int16_t step = 0;
   std::int16_t micro_step = 0;
-  std::string_view rule;         ///< "C4.3": rule of spec/zero_schedule.md; string literal
+  std::string_view rule;  ///< "C4.3": rule of spec/zero_schedule.md; string literal
 };
 
 struct Stream {

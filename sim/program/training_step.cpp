@@ -205,8 +205,8 @@ void TrainingWalk::save_for_backward(std::size_t operation) {
   }
   const Bytes rest = cost.saved - cost.logits;
   if (rest.count() > 0) {
-    saved_[operation].activations = builder_.allocate(rest, MemoryClass::Activations,
-                                                      "saved_activation", kComputeStream, "E5");
+    saved_[operation].activations =
+        builder_.allocate(rest, MemoryClass::Activations, "saved_activation", kComputeStream, "E5");
   }
 }
 
@@ -264,8 +264,8 @@ void TrainingWalk::backward(const TrainingEvent& event) {
   }
   BufferId input_gradient;
   if (cost.input.count() > 0) {
-    input_gradient = builder_.allocate(cost.input, MemoryClass::Activations,
-                                       "activation_gradient", kComputeStream, "E1");
+    input_gradient = builder_.allocate(cost.input, MemoryClass::Activations, "activation_gradient",
+                                       kComputeStream, "E1");
   }
   for (const Kernel& kernel : cost.backward_input) {
     builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
@@ -291,9 +291,10 @@ void TrainingWalk::produce_gradients(const Operator& op) {
         builder_.allocate(Bytes(parameter.elements) * bytes, MemoryClass::Gradients, "gradient",
                           kComputeStream, "C6.1");
     if (autocast_ && op.kind == OperatorKind::Linear) {
-      BufferId low = builder_.allocate(Bytes(parameter.elements) * 2,
-                                       MemoryClass::TemporaryBuffers, "autocast_gradient");
-      builder_.kernel(kComputeStream, memory_kernel("autocast_gradient", Bytes(parameter.elements) * 6),
+      BufferId low = builder_.allocate(Bytes(parameter.elements) * 2, MemoryClass::TemporaryBuffers,
+                                       "autocast_gradient");
+      builder_.kernel(kComputeStream,
+                      memory_kernel("autocast_gradient", Bytes(parameter.elements) * 6),
                       HostWork::BackwardLaunch, "D1.8");
       builder_.free(low);
     }

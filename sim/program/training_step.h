@@ -1,12 +1,13 @@
 /// \file
 /// Walks training steps of a model and calls a framework's hooks where PyTorch would.
 ///
-/// The walk itself issues what every framework shares: the model's kernels, saved activations, recomputation,
-/// gradients as autograd allocates them. What a framework adds (gathers, buckets, reductions, the optimizer
-/// step) is in its FrameworkHooks: ddp.cpp, zero0.cpp, zero12.cpp, zero3.cpp.
+/// The walk itself issues what every framework shares: the model's kernels, saved activations,
+/// recomputation, gradients as autograd allocates them. What a framework adds (gathers, buckets,
+/// reductions, the optimizer step) is in its FrameworkHooks: ddp.cpp, zero0.cpp, zero12.cpp,
+/// zero3.cpp.
 ///
-/// Not modelled: frozen parameters, tensors that only live inside one operator's forward (except under
-/// checkpointing, where nothing else is kept).
+/// Not modelled: frozen parameters, tensors that only live inside one operator's forward (except
+/// under checkpointing, where nothing else is kept).
 #pragma once
 
 #include <cstdint>
@@ -30,12 +31,13 @@ struct TrainingEvent {
   bool recompute = false;       ///< inside backward: reentrant checkpointing (C12.1)
 };
 
-/// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block when
-/// backward reaches it, in the order of PyTorch's reentrant variant (C12.1).
+/// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block
+/// when backward reaches it, in the order of PyTorch's reentrant variant (C12.1).
 [[nodiscard]] std::vector<TrainingEvent> training_events(const Model& model,
                                                          ActivationCheckpointing checkpointing);
 
-/// The modules whose hooks fetch under ZeRO-3, in order: pre-forward and pre-backward events (C4.1).
+/// The modules whose hooks fetch under ZeRO-3, in order: pre-forward and pre-backward events
+/// (C4.1).
 [[nodiscard]] std::vector<ModuleId> fetch_order(const std::vector<TrainingEvent>& events);
 
 /// Place in the training loop.
@@ -93,8 +95,8 @@ class TrainingWalk {
   RankProgramBuilder& builder_;
   FrameworkHooks& hooks_;
   std::vector<TrainingEvent> events_;
-  std::vector<OperatorCost> costs_;  ///< by operator
-  std::vector<Saved> saved_;         ///< by operator
+  std::vector<OperatorCost> costs_;    ///< by operator
+  std::vector<Saved> saved_;           ///< by operator
   std::vector<BufferId> checkpoints_;  ///< by block
   Bytes checkpoint_bytes_;
   BufferId gradient_;  ///< gradient of the last operator's input

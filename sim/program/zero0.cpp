@@ -1,5 +1,6 @@
-// DeepSpeed without ZeRO, stage 0: spec B1. No communication until the boundary micro batch's backward
-// has ended; then all gradients in order of registration, in buckets of a fixed size, blocking.
+// DeepSpeed without ZeRO, stage 0: spec B1. No communication until the boundary micro batch's
+// backward has ended; then all gradients in order of registration, in buckets of a fixed size,
+// blocking.
 
 #include "sim/program/frameworks.h"
 
@@ -30,8 +31,8 @@ class Zero0 : public FrameworkHooks {
       builder_.allocate(Bytes(elements_) * 4, MemoryClass::OptimizerStates, "master_weights",
                         kComputeStream, "B1.5");
     }
-    // Materialised at init by a dummy step (B1.6); a bare fp32 optimizer makes them in its first step,
-    // before which no steady step is reported.
+    // Materialised at init by a dummy step (B1.6); a bare fp32 optimizer makes them in its first
+    // step, before which no steady step is reported.
     builder_.allocate(Bytes(elements_) * 8, MemoryClass::OptimizerStates, "adam_moments",
                       kComputeStream, "B1.6");
   }
@@ -131,10 +132,10 @@ class Zero0 : public FrameworkHooks {
     for (const Parameter& parameter : model_.parameters) {
       if (parameter.trainable) {
         const Bytes read = Bytes(parameter.elements) * (bytes_ + 4 + 4);
-        builder_.host_wait(builder_.kernel(kComputeStream,
-                                           optimizer_kernel("overflow_check", read, 3),
-                                           HostWork::KernelLaunch, "B1.5"),
-                           "B1.5");
+        builder_.host_wait(
+            builder_.kernel(kComputeStream, optimizer_kernel("overflow_check", read, 3),
+                            HostWork::KernelLaunch, "B1.5"),
+            "B1.5");
       }
     }
     const Bytes fp32 = Bytes(elements_) * 4;
@@ -164,7 +165,8 @@ class Zero0 : public FrameworkHooks {
     builder_.free(flat);
   }
 
-  // fp32: the client's optimizer; its clipping sums the norm over ranks (deepspeed_recorded.md, stage 0).
+  // fp32: the client's optimizer; its clipping sums the norm over ranks (deepspeed_recorded.md,
+  // stage 0).
   void step_bare() {
     const Bytes fp32 = Bytes(elements_) * 4;
     if (strategy_.gradient_clipping > 0) {

@@ -1,8 +1,9 @@
 // DeepSpeed ZeRO stages 1 and 2: spec B2 (layout), B3 (buckets), B5 (step).
 //
-// All trainable parameters lie in one flat tensor in order of registration, cut into N equal partitions
-// regardless of parameter borders. Gradients go through a bucket ("IPG") of `reduce_bucket_size` elements.
-// With the defaults each full bucket is all-reduced, not reduce-scattered (B3.6).
+// All trainable parameters lie in one flat tensor in order of registration, cut into N equal
+// partitions regardless of parameter borders. Gradients go through a bucket ("IPG") of
+// `reduce_bucket_size` elements. With the defaults each full bucket is all-reduced, not
+// reduce-scattered (B3.6).
 
 #include <algorithm>
 
@@ -15,9 +16,9 @@ namespace {
 
 // The flat tensor (B2.1 to B2.3) seen from one rank.
 struct Layout {
-  std::int64_t elements = 0;   ///< trainable, without padding
-  std::int64_t padded = 0;     ///< multiple of 2 N
-  std::int64_t partition = 0;  ///< S
+  std::int64_t elements = 0;         ///< trainable, without padding
+  std::int64_t padded = 0;           ///< multiple of 2 N
+  std::int64_t partition = 0;        ///< S
   std::vector<std::int64_t> offset;  ///< by parameter; -1 if not trainable
   std::vector<ParameterId> order;    ///< in the flat tensor
 };
@@ -143,7 +144,9 @@ class Zero12 : public FrameworkHooks {
   [[nodiscard]] bool reduces_in_hooks() const {
     return zero_.stage == 2 || (zero_.overlap_comm && micro_.boundary);
   }
-  [[nodiscard]] int my_tensors() const { return std::max<int>(1, static_cast<int>(my_parameters_.size())); }
+  [[nodiscard]] int my_tensors() const {
+    return std::max<int>(1, static_cast<int>(my_parameters_.size()));
+  }
 
   [[nodiscard]] std::vector<ParameterId> trainable_in_registration_order() const {
     std::vector<ParameterId> ids = layout_.order;
@@ -153,8 +156,8 @@ class Zero12 : public FrameworkHooks {
 
   [[nodiscard]] std::int64_t elements_in_my_partition(ParameterId id) const {
     const std::int64_t begin = std::max(layout_.offset[id.index()], rank_ * layout_.partition);
-    const std::int64_t end = std::min(layout_.offset[id.index()] + elements(id),
-                                      (rank_ + 1) * layout_.partition);
+    const std::int64_t end =
+        std::min(layout_.offset[id.index()] + elements(id), (rank_ + 1) * layout_.partition);
     return std::max<std::int64_t>(0, end - begin);
   }
 
@@ -267,7 +270,8 @@ class Zero12 : public FrameworkHooks {
                     HostWork::BackwardLaunch, rule);
   }
 
-  // The paper's: each rank receives its piece of the bucket and nothing else (B7, not DeepSpeed's default).
+  // The paper's: each rank receives its piece of the bucket and nothing else (B7, not DeepSpeed's
+  // default).
   void reduce_scatter() {
     const std::int64_t piece = (bucket_elements_ + world_size_ - 1) / world_size_;
     const std::int64_t padded = piece * world_size_;
@@ -328,8 +332,8 @@ class Zero12 : public FrameworkHooks {
     return slices;
   }
 
-  // One all-reduce of all slices; regrouped greedily, so that an extra-large parameter that spans ranks may
-  // be split (B3.6, B3.10: 1200 = 526 + 626 + 48 with bucket 1000 gives 1152 and 48).
+  // One all-reduce of all slices; regrouped greedily, so that an extra-large parameter that spans
+  // ranks may be split (B3.6, B3.10: 1200 = 526 + 626 + 48 with bucket 1000 gives 1152 and 48).
   void all_reduce_slices() {
     std::int64_t sum = 0;
     int pieces = 0;
@@ -370,7 +374,8 @@ class Zero12 : public FrameworkHooks {
     }
   }
 
-  // B3.7, B3.8: what touches my partition moves to the partition gradient buffer, whole; the rest goes.
+  // B3.7, B3.8: what touches my partition moves to the partition gradient buffer, whole; the rest
+  // goes.
   void keep_my_part(BucketEntry& entry) {
     if (elements_in_my_partition(entry.parameter) > 0) {
       if (!new_partition_gradients_.valid()) {
@@ -411,11 +416,11 @@ class Zero12 : public FrameworkHooks {
   /// \name Step (B5)
   ///@{
   void check_overflow() {  // B5 item 1: about six kernels a slice
-    builder_.kernel(kComputeStream,
-                    optimizer_kernel("overflow_check",
-                                     Bytes(layout_.partition) * (bytes_ + 4 + 4 + 4 + 3),
-                                     6 * my_tensors()),
-                    HostWork::KernelLaunch, "B5");
+    builder_.kernel(
+        kComputeStream,
+        optimizer_kernel("overflow_check", Bytes(layout_.partition) * (bytes_ + 4 + 4 + 4 + 3),
+                         6 * my_tensors()),
+        HostWork::KernelLaunch, "B5");
     if (world_size_ > 1) {
       collective(CollectiveKind::AllReduce, 1, 1, Dtype::U8, kComputeStream, -1, "B5");
     }
@@ -429,10 +434,10 @@ class Zero12 : public FrameworkHooks {
     }
     BufferId fp64 = builder_.allocate(Bytes(largest) * 8, MemoryClass::TemporaryBuffers,
                                       "fp64_norm", kComputeStream, "B5");
-    builder_.kernel(
-        kComputeStream,
-        optimizer_kernel("gradient_norm", Bytes(layout_.partition) * (bytes_ + 8 + 8), 2 * my_tensors()),
-        HostWork::KernelLaunch, "B5");
+    builder_.kernel(kComputeStream,
+                    optimizer_kernel("gradient_norm", Bytes(layout_.partition) * (bytes_ + 8 + 8),
+                                     2 * my_tensors()),
+                    HostWork::KernelLaunch, "B5");
     builder_.free(fp64);
     if (world_size_ > 1) {
       collective(CollectiveKind::AllReduce, 1, 1, Dtype::F32, kComputeStream, -1, "B5");
@@ -443,8 +448,8 @@ class Zero12 : public FrameworkHooks {
     const std::int64_t s = layout_.partition;
     BufferId flat = builder_.allocate(low(s), MemoryClass::TemporaryBuffers, "flat_gradients",
                                       kComputeStream, "B5");
-    builder_.kernel(kComputeStream, optimizer_kernel("flatten", low(s) * 2),
-                    HostWork::KernelLaunch, "B5");
+    builder_.kernel(kComputeStream, optimizer_kernel("flatten", low(s) * 2), HostWork::KernelLaunch,
+                    "B5");
     BufferId fp32 = flat;
     if (bytes_ != 4) {
       fp32 = builder_.allocate(Bytes(s) * 4, MemoryClass::TemporaryBuffers, "fp32_gradients",
@@ -454,8 +459,8 @@ class Zero12 : public FrameworkHooks {
       builder_.free(flat);
     }
     builder_.free(partition_gradients_, "B5");
-    builder_.kernel(kComputeStream, optimizer_kernel("scale", Bytes(s) * 8),
-                    HostWork::KernelLaunch, "B5");
+    builder_.kernel(kComputeStream, optimizer_kernel("scale", Bytes(s) * 8), HostWork::KernelLaunch,
+                    "B5");
     if (!states_allocated_) {
       allocate_states();
     }

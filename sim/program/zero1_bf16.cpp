@@ -37,22 +37,24 @@ class Bf16Optimizer : public FrameworkHooks {
 
   void begin_forward(const MicroBatch& micro) override { micro_ = micro; }
 
-  // Low-precision gradients stay allocated; they are zeroed in place before each backward (B4.2), so only
-  // the very first backward keeps the block that autograd brings.
+  // Low-precision gradients stay allocated; they are zeroed in place before each backward (B4.2),
+  // so only the very first backward keeps the block that autograd brings.
   void gradient_ready(ParameterId id, BufferId gradient) override {
     BufferId& kept = gradients_[id.index()];
     if (!kept.valid()) {
       kept = gradient;
     } else {
-      builder_.kernel(kComputeStream,
-                      memory_kernel("accumulate", Bytes(model_.parameters[id.index()].elements) * 6),
-                      HostWork::BackwardLaunch, "B4.2");
+      builder_.kernel(
+          kComputeStream,
+          memory_kernel("accumulate", Bytes(model_.parameters[id.index()].elements) * 6),
+          HostWork::BackwardLaunch, "B4.2");
       builder_.free(gradient);
     }
   }
 
   void end_backward() override {
-    builder_.kernel(kComputeStream, memory_kernel("add_to_fp32", Bytes(elements_) * (2 + 4 + 4 + 8), 2 * tensors_),
+    builder_.kernel(kComputeStream,
+                    memory_kernel("add_to_fp32", Bytes(elements_) * (2 + 4 + 4 + 8), 2 * tensors_),
                     HostWork::KernelLaunch, "B4.2");
     builder_.kernel(kComputeStream, memory_kernel("zero_gradients", Bytes(elements_) * 2, tensors_),
                     HostWork::KernelLaunch, "B4.2");
@@ -115,7 +117,8 @@ class Bf16Optimizer : public FrameworkHooks {
     collective(CollectiveKind::AllReduce, padded_, padded_, strategy_.communication_dtype, "B4.3");
     builder_.kernel(kComputeStream, memory_kernel("average", Bytes(padded_) * wire_bytes * 2),
                     HostWork::KernelLaunch, "B4.3");
-    builder_.kernel(kComputeStream, memory_kernel("copy_back", Bytes(padded_) * (wire_bytes + 4 + 8), 2),
+    builder_.kernel(kComputeStream,
+                    memory_kernel("copy_back", Bytes(padded_) * (wire_bytes + 4 + 8), 2),
                     HostWork::KernelLaunch, "B4.3");
     builder_.free(wire);
   }

@@ -1,6 +1,6 @@
 // DeepSpeed ZeRO stage 3: spec C. What to gather and release is the coordinator's decision
-// (zero3_coordinator.h); here are the streams, buffers and collectives that carry it out (C3, C4.4), the
-// gradient bucket (C6) and the step (C8).
+// (zero3_coordinator.h); here are the streams, buffers and collectives that carry it out (C3,
+// C4.4), the gradient bucket (C6) and the step (C8).
 
 #include <algorithm>
 #include <optional>
@@ -33,8 +33,8 @@ class Throttle {
 // One request of the coordinator on its way (C3): a gather and what is waiting for it.
 struct Gather {
   std::vector<ParameterId> parameters;
-  OpId collective;      ///< not valid with one rank
-  BufferId flat;        ///< of a request of two or more parameters
+  OpId collective;  ///< not valid with one rank
+  BufferId flat;    ///< of a request of two or more parameters
   bool copied_out = false;
   std::size_t pending = 0;  ///< parameters not yet popped by their own module's fetch
 };
@@ -48,7 +48,7 @@ struct BucketEntry {
 struct SubGroup {
   std::int64_t elements = 0;  ///< of the partition
   int tensors = 0;
-  std::int64_t largest = 0;   ///< largest partition of one parameter
+  std::int64_t largest = 0;  ///< largest partition of one parameter
 };
 
 class Zero3 : public FrameworkHooks {
@@ -77,8 +77,7 @@ class Zero3 : public FrameworkHooks {
     }
     sub_groups_ = cut_sub_groups();
     if (steady_) {
-      coordinator_.skip_recording(
-          fetch_order(training_events(model_, strategy_.checkpointing)));
+      coordinator_.skip_recording(fetch_order(training_events(model_, strategy_.checkpointing)));
     }
   }
 
@@ -167,14 +166,14 @@ class Zero3 : public FrameworkHooks {
     return builder_.allocate(bytes, memory_class, owner, kComputeStream, rule);
   }
   void allocate_moments() {
-    allocate(Bytes(trainable_partition_elements_) * 8, MemoryClass::OptimizerStates,
-             "adam_moments", "C1.6");
+    allocate(Bytes(trainable_partition_elements_) * 8, MemoryClass::OptimizerStates, "adam_moments",
+             "C1.6");
     moments_allocated_ = true;
   }
   void allocate_full(ParameterId id, StreamId pool, std::string_view rule) {
-    full_[id.index()] = builder_.allocate(Bytes(padded(elements(id))) * bytes_,
-                                          MemoryClass::LiveParameters, "gathered_parameter", pool,
-                                          rule);
+    full_[id.index()] =
+        builder_.allocate(Bytes(padded(elements(id))) * bytes_, MemoryClass::LiveParameters,
+                          "gathered_parameter", pool, rule);
   }
   OpId side_kernel(std::string_view name, Bytes bytes, std::string_view rule) {
     return builder_.kernel(reduce_stream_, memory_kernel(name, bytes), HostWork::BackwardLaunch,
@@ -311,9 +310,8 @@ class Zero3 : public FrameworkHooks {
       return;
     }
     reduce_throttle_.wait(builder_, "C6.5");
-    std::sort(bucket_.begin(), bucket_.end(), [](const BucketEntry& a, const BucketEntry& b) {
-      return a.parameter < b.parameter;
-    });
+    std::sort(bucket_.begin(), bucket_.end(),
+              [](const BucketEntry& a, const BucketEntry& b) { return a.parameter < b.parameter; });
     if (!alone()) {
       const bool fits = bucket_elements_ <= zero_.reduce_bucket_size;
       if (!zero_.reduce_scatter && zero_.contiguous_gradients && fits) {
@@ -396,13 +394,13 @@ class Zero3 : public FrameworkHooks {
   }
 
   void check_overflow() {
-    BufferId masks =
-        allocate(Bytes(trainable_partition_elements_) * (1 + gradient_bytes_),
-                 MemoryClass::TemporaryBuffers, "overflow_masks", "C8.1");
-    builder_.kernel(kComputeStream,
-                    optimizer_kernel("overflow_check",
-                                     Bytes(trainable_partition_elements_) * (3 * gradient_bytes_ + 3), 4),
-                    HostWork::KernelLaunch, "C8.1");
+    BufferId masks = allocate(Bytes(trainable_partition_elements_) * (1 + gradient_bytes_),
+                              MemoryClass::TemporaryBuffers, "overflow_masks", "C8.1");
+    builder_.kernel(
+        kComputeStream,
+        optimizer_kernel("overflow_check",
+                         Bytes(trainable_partition_elements_) * (3 * gradient_bytes_ + 3), 4),
+        HostWork::KernelLaunch, "C8.1");
     builder_.free(masks);
     if (!alone()) {
       collective(CollectiveKind::AllReduce, 1, 1, Dtype::U8, data_parallel_, kComputeStream,
@@ -412,12 +410,13 @@ class Zero3 : public FrameworkHooks {
   }
 
   void gradient_norm(const SubGroup& group) {  // C8.3
-    BufferId fp64 = allocate(Bytes(group.largest) * 8, MemoryClass::TemporaryBuffers, "fp64_norm",
-                             "C8.3");
-    builder_.kernel(kComputeStream,
-                    optimizer_kernel("gradient_norm", Bytes(group.elements) * (gradient_bytes_ + 16),
-                                     3 * group.tensors),
-                    HostWork::KernelLaunch, "C8.3");
+    BufferId fp64 =
+        allocate(Bytes(group.largest) * 8, MemoryClass::TemporaryBuffers, "fp64_norm", "C8.3");
+    builder_.kernel(
+        kComputeStream,
+        optimizer_kernel("gradient_norm", Bytes(group.elements) * (gradient_bytes_ + 16),
+                         3 * group.tensors),
+        HostWork::KernelLaunch, "C8.3");
     builder_.free(fp64);
     if (!alone()) {
       collective(CollectiveKind::AllReduce, 1, 1, Dtype::F64, world_, kComputeStream,
@@ -447,8 +446,8 @@ class Zero3 : public FrameworkHooks {
     const AdamUpdate adam = adam_update(strategy_.optimizer, group.elements, 1);
     BufferId temporary;
     if (adam.temporary.count() > 0) {
-      temporary = allocate(adam.temporary, MemoryClass::TemporaryBuffers, "optimizer_temporary",
-                           "E4");
+      temporary =
+          allocate(adam.temporary, MemoryClass::TemporaryBuffers, "optimizer_temporary", "E4");
     }
     builder_.kernel(kComputeStream, adam.kernel, HostWork::OptimizerLaunch, "C8.4");
     builder_.free(temporary);
@@ -469,9 +468,9 @@ class Zero3 : public FrameworkHooks {
       allocate_full(id, kComputeStream, "C8.5");
       const std::int64_t n = elements(id);
       if (alone()) {
-        last = builder_.kernel(kComputeStream,
-                               memory_kernel("copy_parameter", Bytes(n) * bytes_ * 2),
-                               HostWork::KernelLaunch, "C3.3");
+        last =
+            builder_.kernel(kComputeStream, memory_kernel("copy_parameter", Bytes(n) * bytes_ * 2),
+                            HostWork::KernelLaunch, "C3.3");
       } else {
         last = collective(CollectiveKind::AllGather, partition(n), padded(n),
                           model_dtype(strategy_.precision), world_, kComputeStream,
@@ -499,8 +498,8 @@ class Zero3 : public FrameworkHooks {
   StreamId gather_stream_;
   StreamId reduce_stream_;
   MicroBatch micro_;
-  std::vector<BufferId> full_;                        ///< gathered parameters
-  std::vector<std::optional<std::size_t>> in_flight_; ///< by parameter: index into gathers_ (C4.4)
+  std::vector<BufferId> full_;                         ///< gathered parameters
+  std::vector<std::optional<std::size_t>> in_flight_;  ///< by parameter: index into gathers_ (C4.4)
   std::vector<Gather> gathers_;
   Throttle fetch_throttle_;
   Throttle reduce_throttle_;

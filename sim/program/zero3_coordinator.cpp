@@ -86,9 +86,9 @@ Zero3Coordinator::Fetch Zero3Coordinator::fetch(ModuleId id) {
 
 // C5.1: parameters that an earlier prefetch has popped are not searched again.
 void Zero3Coordinator::pop_own_parameters(const Module& module) {
-  auto remaining = std::count_if(
-      module.parameters.begin(), module.parameters.end(),
-      [this](ParameterId id) { return fetched_for_[id.index()] < step_id_; });
+  auto remaining =
+      std::count_if(module.parameters.begin(), module.parameters.end(),
+                    [this](ParameterId id) { return fetched_for_[id.index()] < step_id_; });
   for (; remaining > 0; --remaining) {
     ZS_CHECK(queue_front_ < trace_parameters_.size(), "prefetch queue is empty");
     const TraceParameter& entry = trace_parameters_[queue_front_++];
@@ -140,10 +140,10 @@ std::vector<ParameterId> Zero3Coordinator::release(ModuleId id) {
   return released;
 }
 
-// C4.7: (a) a scan has promised the parameter for a later step; (b) it is used within the reuse distance.
+// C4.7: (a) a scan has promised the parameter for a later step; (b) it is used within the reuse
+// distance.
 void Zero3Coordinator::keep_reused(std::vector<ParameterId>& candidates) const {
-  std::erase_if(candidates,
-                [this](ParameterId id) { return fetched_for_[id.index()] > step_id_; });
+  std::erase_if(candidates, [this](ParameterId id) { return fetched_for_[id.index()] > step_id_; });
   std::int64_t traversed = 0;
   for (auto step = static_cast<std::size_t>(step_id_);
        step < trace_.size() && traversed < options_.max_reuse_distance && !candidates.empty();

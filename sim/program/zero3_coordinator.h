@@ -1,6 +1,7 @@
 /// \file
-/// ZeRO-3's parameter coordinator: which parameters each module event gathers, prefetches and releases
-/// (spec C4, C5; rules 21 to 37 of deepspeed_recorded.md). Decisions only: no streams, no bytes, no ranks.
+/// ZeRO-3's parameter coordinator: which parameters each module event gathers, prefetches and
+/// releases (spec C4, C5; rules 21 to 37 of deepspeed_recorded.md). Decisions only: no streams, no
+/// bytes, no ranks.
 ///
 /// Life of a micro batch:
 ///
@@ -10,8 +11,9 @@
 ///     ... release(m) after forward and after backward (C4.6)
 ///     end_backward();                        // leftovers (C4.8)
 ///
-/// The first micro batch after construction records the trace: nothing is prefetched or kept (C4.2).
-/// `skip_recording(trace)` starts with a complete trace instead, as every later step has it.
+/// The first micro batch after construction records the trace: nothing is prefetched or kept
+/// (C4.2). `skip_recording(trace)` starts with a complete trace instead, as every later step has
+/// it.
 ///
 /// Not modelled: traces that change (rule 87), NVMe, external parameters (C2.6).
 #pragma once
@@ -56,7 +58,9 @@ class Zero3Coordinator {
 
   [[nodiscard]] const std::vector<bool>& persistent() const { return persistent_; }
   [[nodiscard]] bool recording() const { return recording_; }
-  [[nodiscard]] std::int64_t available_elements() const { return available_; }  ///< its own count (rule 30)
+  [[nodiscard]] std::int64_t available_elements() const {
+    return available_;
+  }  ///< its own count (rule 30)
   [[nodiscard]] std::int64_t step_id() const { return step_id_; }
 
  private:
@@ -78,13 +82,13 @@ class Zero3Coordinator {
   ZeroOptions options_;
   std::int64_t prefetch_bucket_size_;
   std::vector<bool> persistent_;
-  std::vector<bool> gathered_;               ///< INFLIGHT or AVAILABLE (C1.8)
-  std::vector<int> active_modules_;          ///< modules that hold the parameter (C4.6)
-  std::vector<std::int64_t> fetched_for_;    ///< last step id that a scan has promised it for (C4.7a)
+  std::vector<bool> gathered_;             ///< INFLIGHT or AVAILABLE (C1.8)
+  std::vector<int> active_modules_;        ///< modules that hold the parameter (C4.6)
+  std::vector<std::int64_t> fetched_for_;  ///< last step id that a scan has promised it for (C4.7a)
   bool recording_ = true;
-  std::vector<ModuleId> trace_;              ///< modules by step id
+  std::vector<ModuleId> trace_;  ///< modules by step id
   std::vector<TraceParameter> trace_parameters_;
-  std::size_t queue_front_ = 0;              ///< next entry of trace_parameters_ to scan
+  std::size_t queue_front_ = 0;  ///< next entry of trace_parameters_ to scan
   std::int64_t step_id_ = 0;
   std::int64_t available_ = 0;
 };

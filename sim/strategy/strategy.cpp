@@ -114,11 +114,14 @@ void check_world_size(int world_size) {
   throw ConfigError(format("world size: found {}, expected at least 1 rank", world_size));
 }
 
-/// The file that says no more than the stage and the precision.
-std::string minimal_config(int stage, Precision precision, const TrainingFlags& flags) {
-  std::string text = format(R"({{"zero_optimization": {{"stage": {}}})", stage);
-  if (precision != Precision::Fp32) {
-    text += format(R"(, "{}": {{"enabled": true}})", to_string(precision));
+/// The file that says no more than the stage, the batch and the precision.
+std::string minimal_config(int stage, const TrainingFlags& flags) {
+  std::string text =
+      format(R"({{"zero_optimization": {{"stage": {}}}, "train_micro_batch_size_per_gpu": {}, )"
+             R"("gradient_accumulation_steps": {})",
+             stage, *flags.micro_batch, *flags.grad_accum);
+  if (*flags.precision != Precision::Fp32) {
+    text += format(R"(, "{}": {{"enabled": true}})", to_string(*flags.precision));
   }
   // Without the section the optimizer of the flags is the one that the script hands over.
   if (!flags.optimizer) text += R"(, "optimizer": {"type": "AdamW"})";
@@ -148,8 +151,8 @@ Strategy named_zero(int stage, const TrainingFlags& given, int world_size) {
   TrainingFlags flags = completed(given, assumptions);
   flags.config_as = ConfigMode::Auto;
   const std::string name = format("zero{}", stage);
-  Strategy strategy = parse_deepspeed_config(minimal_config(stage, *flags.precision, flags), name,
-                                             flags, Model(), world_size);
+  Strategy strategy =
+      parse_deepspeed_config(minimal_config(stage, flags), name, flags, Model(), world_size);
   strategy.assumptions.insert(strategy.assumptions.begin(), assumptions.begin(), assumptions.end());
   return strategy;
 }

@@ -10,15 +10,14 @@
 
 int main() {
   try {
-    zerosim::Experiment experiment{zerosim::load_model("gpt2"),
-                                   zerosim::load_cluster("dgx-a100-80", 1, 2),
-                                   {}};
+    zerosim::Experiment experiment{
+        zerosim::load_model("gpt2"), zerosim::load_cluster("dgx-a100-80", 1, 2), {}};
     experiment.batch.sequence = 512;
     zerosim::TrainingFlags flags;
     flags.micro_batch = 1;
-    const zerosim::Comparison comparison =
-        zerosim::compare(experiment, {zerosim::named_strategy("ddp", flags, 2),
-                                      zerosim::named_strategy("zero3", flags, 2)});
+    const zerosim::Comparison comparison = zerosim::compare(
+        experiment,
+        {zerosim::named_strategy("ddp", flags, 2), zerosim::named_strategy("zero3", flags, 2)});
     for (const zerosim::StrategyReport& report : comparison.strategies) {
       std::printf("%s: %lld bytes, %.6f s\n", report.name.c_str(),
                   static_cast<long long>(report.memory.peak_allocated.count()),

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "csv.h"
+#include "tests/topology/csv.h"
 #include "topology/collective_model.h"
 
 namespace zerosim {

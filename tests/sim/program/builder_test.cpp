@@ -27,7 +27,8 @@ Program program_of(RankProgramBuilder& builder) {
   return program;
 }
 
-// Rule 0.4: the communicator waits for the caller's stream; a blocking call makes the caller wait back.
+// Rule 0.4: the communicator waits for the caller's stream; a blocking call makes the caller wait
+// back.
 TEST(RankProgramBuilder, ACollectiveRunsOnItsCommunicatorsStream) {
   for (const bool async : {true, false}) {
     RankProgramBuilder builder(Rank(0), 2);
@@ -63,8 +64,8 @@ TEST(RankProgramBuilder, CommsLoggerSynchronisesAfterEachCollective) {
 
 TEST(RankProgramBuilder, AStreamDoesNotWaitForItself) {
   RankProgramBuilder builder(Rank(0), 1);
-  const OpId kernel = builder.kernel(kComputeStream, memory_kernel("k", Bytes(8)),
-                                     HostWork::KernelLaunch, "test");
+  const OpId kernel =
+      builder.kernel(kComputeStream, memory_kernel("k", Bytes(8)), HostWork::KernelLaunch, "test");
   builder.stream_wait(kComputeStream, kernel, "test");
   builder.stream_wait(kComputeStream, OpId(), "test");
   EXPECT_EQ(builder.finish().ops.size(), 1u);

@@ -19,7 +19,8 @@ Strategy ddp() {
   return strategy;
 }
 
-// D1, worked example: gradients become ready with 0.5, 0.7, 10, 12, 8, 30, 3 MiB (fp32: 4 bytes an element).
+// D1, worked example: gradients become ready with 0.5, 0.7, 10, 12, 8, 30, 3 MiB (fp32: 4 bytes an
+// element).
 Model worked_example() {
   std::vector<std::int64_t> elements;
   for (const double mib : {3.0, 30.0, 8.0, 12.0, 10.0, 0.7, 0.5}) {
@@ -62,7 +63,8 @@ TEST(Ddp, FirstIterationHasOneBucketAndTheSecondRebuilds) {
 TEST(Ddp, AccumulationReducesAtTheBoundaryOnly) {  // D1.7
   Strategy strategy = ddp();
   strategy.grad_accum = 4;
-  EXPECT_EQ(test::collectives(test::build(worked_example(), strategy, 4), Phase::Backward).size(), 4u);
+  EXPECT_EQ(test::collectives(test::build(worked_example(), strategy, 4), Phase::Backward).size(),
+            4u);
 }
 
 TEST(Ddp, VolumeIs2Psi) {
@@ -83,8 +85,8 @@ TEST(Single, RunsOnOneGpuOnly) {
   }
 }
 
-// B1.3: nothing during backward; one bucket of 5e8 elements at the boundary, in blocking form. In the step
-// bf16 sends nothing, fp32 one element for clipping (deepspeed_recorded.md, stage 0).
+// B1.3: nothing during backward; one bucket of 5e8 elements at the boundary, in blocking form. In
+// the step bf16 sends nothing, fp32 one element for clipping (deepspeed_recorded.md, stage 0).
 TEST(Zero0, ReducesOnceAfterBackward) {
   const Model model = test::chain({300000000, 300000000, 100});
   Strategy strategy = test::deepspeed(0);

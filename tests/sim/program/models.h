@@ -2,12 +2,11 @@
 /// Models for tests of the program builders: a Llama of given widths, and a chain of given sizes.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "sim/base/text.h"
@@ -33,8 +32,8 @@ inline Model llama(const LlamaWidths& widths) {
   return model;
 }
 
-/// Modules called one after another under a root, one vector parameter each, registered in call order.
-/// Gradients arrive in reverse.
+/// Modules called one after another under a root, one vector parameter each, registered in call
+/// order. Gradients arrive in reverse.
 inline Model chain(const std::vector<std::int64_t>& elements) {
   Model model;
   model.name = "chain";
@@ -48,8 +47,7 @@ inline Model chain(const std::vector<std::int64_t>& elements) {
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const ModuleId module(i + 1);
     const ParameterId parameter(i);
-    model.parameters.push_back(
-        {format("m{}.weight", i), {elements[i]}, elements[i], module, true});
+    model.parameters.push_back({format("m{}.weight", i), {elements[i]}, elements[i], module, true});
     Module child;
     child.name = format("m{}", i);
     child.class_name = "RMSNorm";

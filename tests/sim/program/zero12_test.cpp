@@ -12,9 +12,11 @@ namespace {
 
 using testing::ElementsAre;
 
-// B3.10: gradients arrive with sizes 400, 500, 300, 1200, 100; definition order is the reverse. The flat
-// group is 2500 -> 2504 (multiple of 2 x 4), S = 626: rank 0 owns [0, 626), ...
-Model worked_example() { return test::chain({100, 1200, 300, 500, 400}); }
+// B3.10: gradients arrive with sizes 400, 500, 300, 1200, 100; definition order is the reverse. The
+// flat group is 2500 -> 2504 (multiple of 2 x 4), S = 626: rank 0 owns [0, 626), ...
+Model worked_example() {
+  return test::chain({100, 1200, 300, 500, 400});
+}
 
 Strategy bucket_1000(bool overlap) {
   Strategy strategy = test::deepspeed(2);
@@ -26,7 +28,8 @@ Strategy bucket_1000(bool overlap) {
 TEST(Zero2, WorkedExampleOfBuckets) {
   for (const bool overlap : {true, false}) {
     const Program program = test::build(worked_example(), bucket_1000(overlap), 4);
-    // 1200 lies at [100, 1300): 526 of rank 0, 626 of rank 1, 48 of rank 2; 526 + 626 > 1000 closes.
+    // 1200 lies at [100, 1300): 526 of rank 0, 626 of rank 1, 48 of rank 2; 526 + 626 > 1000
+    // closes.
     EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
                 ElementsAre("all_reduce 900", "all_reduce 300", "all_reduce 1152", "all_reduce 48",
                             "all_reduce 100"));
@@ -44,10 +47,12 @@ TEST(Zero2, OneReduceForEachOwner) {
   Strategy strategy = bucket_1000(false);
   strategy.zero.use_multi_rank_bucket_allreduce = false;
   const Program program = test::build(worked_example(), strategy, 4);
-  // 400 at [2100, 2500): rank 3 has [1878, 2504). 500 at [1600, 2100): 278 of rank 2, 222 of rank 3.
-  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
-              ElementsAre("reduce 622 to 3", "reduce 278 to 2", "reduce 300 to 2", "reduce 526 to 0",
-                          "reduce 626 to 1", "reduce 48 to 2", "reduce 100 to 0"));
+  // 400 at [2100, 2500): rank 3 has [1878, 2504). 500 at [1600, 2100): 278 of rank 2, 222 of
+  // rank 3.
+  EXPECT_THAT(
+      test::summary(test::collectives(program, Phase::Backward)),
+      ElementsAre("reduce 622 to 3", "reduce 278 to 2", "reduce 300 to 2", "reduce 526 to 0",
+                  "reduce 626 to 1", "reduce 48 to 2", "reduce 100 to 0"));
 }
 
 TEST(Zero2, WithoutReduceScatterReducesBucketsInPlace) {
@@ -97,7 +102,8 @@ TEST(Zero2, ComputeWaitsForThePreviousReductionOnly) {
     }
     waited_for.push_back(last);
   }
-  // Flush 1 has nothing before it; flushes 2, 3, 4 wait for 900, 300, and the 1200 in its two messages.
+  // Flush 1 has nothing before it; flushes 2, 3, 4 wait for 900, 300, and the 1200 in its two
+  // messages.
   EXPECT_THAT(waited_for, ElementsAre(900, 300, 48));
 }
 
@@ -130,8 +136,8 @@ TEST(Zero12, PadsToTwiceTheWorldSize) {
   EXPECT_EQ(gather.output_elements, 1000016);
 }
 
-// B7 with Psi = 2500 (2504 padded): 2 Psi of all-reduce + Psi of gather; the paper's 2 Psi with a reduce to
-// each owner. Two control messages of one element each.
+// B7 with Psi = 2500 (2504 padded): 2 Psi of all-reduce + Psi of gather; the paper's 2 Psi with a
+// reduce to each owner. Two control messages of one element each.
 TEST(Zero12, VolumeIs3PsiByDefaultAnd2PsiWithReducesToOwners) {
   Strategy strategy = test::deepspeed(2);
   const std::int64_t control = 2 * 2;
@@ -140,18 +146,18 @@ TEST(Zero12, VolumeIs3PsiByDefaultAnd2PsiWithReducesToOwners) {
   EXPECT_EQ(test::volume(test::build(worked_example(), strategy, 4)), 2500 + 2504 + control);
 }
 
-// F2: the paper's schedule: a reduce-scatter of each bucket (padded to 4: 900, 300, 1200, 100) and the gather.
+// F2: the paper's schedule: a reduce-scatter of each bucket (padded to 4: 900, 300, 1200, 100) and
+// the gather.
 TEST(Zero12, VolumeIs2PsiWithTheScheduleOfThePaper) {
-  const Program program =
-      test::build(worked_example(), as_in_paper(bucket_1000(true)), 4);
+  const Program program = test::build(worked_example(), as_in_paper(bucket_1000(true)), 4);
   EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
               ElementsAre("reduce_scatter_tensor 900", "reduce_scatter_tensor 300",
                           "reduce_scatter_tensor 1200", "reduce_scatter_tensor 100"));
   EXPECT_EQ(test::volume(program), 2500 + 2504 + 2 * 2);
 }
 
-// B2 example: parameters 10, 7, 5, N = 4: padded 24, S = 6. Rank 0 touches p0; rank 1 p0 and p1 (17);
-// rank 2 p1 and p2 (12); rank 3 p2.
+// B2 example: parameters 10, 7, 5, N = 4: padded 24, S = 6. Rank 0 touches p0; rank 1 p0 and p1
+// (17); rank 2 p1 and p2 (12); rank 3 p2.
 TEST(Zero12, TheRankThatTouchesMostStandsForAll) {
   EXPECT_EQ(largest_partition_rank(test::chain({10, 7, 5}), ZeroOptions{}, 4), Rank(1));
   const Program program = test::build(test::chain({10, 7, 5}), test::deepspeed(2), 4);
@@ -188,6 +194,19 @@ TEST(Zero1, Bf16OptimizerSendsEverythingOnce) {
               ElementsAre("all_reduce 2504"));
   EXPECT_THAT(test::summary(test::collectives(program, Phase::Step)),
               ElementsAre("all_gather_into_tensor 626"));
+}
+
+TEST(Zero12, RefusesMoreMicroBatchesThanItCanSimulate) {
+  Strategy strategy = test::deepspeed(2);
+  strategy.grad_accum = 5000;
+  try {
+    (void)test::build(worked_example(), strategy, 4);
+    FAIL() << "expected an error";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "test: gradient accumulation over 5000 micro batches: expected at most 4096, as "
+                 "each is simulated");
+  }
 }
 
 TEST(Zero12, FirstStepAllocatesMomentsInTheStep) {  // B2.6

@@ -1,13 +1,14 @@
-// Oracle: the decisions of DeepSpeed's own coordinator class (tests/data/zero3/README.md), C5.7 and C5.8.
+// Oracle: the decisions of DeepSpeed's own coordinator class (tests/data/zero3/README.md), C5.7 and
+// C5.8.
 
 #include "sim/program/zero3_coordinator.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <fstream>
 #include <map>
 #include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "sim/program/training_step.h"
 #include "tests/sim/program/models.h"
@@ -50,10 +51,12 @@ struct Totals {
   std::int64_t gathers = 0, multi = 0, elements = 0, peak_live = 0;
 };
 
-// What one micro batch gathers. Live elements are those gathered or on their way, persistent ones as well.
+// What one micro batch gathers. Live elements are those gathered or on their way, persistent ones
+// as well.
 class Drive {
  public:
-  Drive(const Model& model, Zero3Coordinator& coordinator) : model_(model), coordinator_(coordinator) {}
+  Drive(const Model& model, Zero3Coordinator& coordinator)
+      : model_(model), coordinator_(coordinator) {}
 
   Totals micro_batch(const std::vector<TrainingEvent>& events, std::int64_t persistent_live) {
     Totals totals;
@@ -112,9 +115,9 @@ TEST(Zero3Coordinator, Equals56RunsOfDeepSpeedsClass) {
                                      std::stoll(row.at("kv_width")), std::stoll(row.at("vocab")),
                                      std::stoll(row.at("layers")), hidden == 2048 ? 64 : 128});
     ASSERT_EQ(parameter_count(model), std::stoll(row.at("params")));
-    const auto events = training_events(model, row.at("recompute") == "1"
-                                                   ? ActivationCheckpointing::Full
-                                                   : ActivationCheckpointing::None);
+    const auto events =
+        training_events(model, row.at("recompute") == "1" ? ActivationCheckpointing::Full
+                                                          : ActivationCheckpointing::None);
     Zero3Coordinator coordinator(model, options_of(row));
     Drive drive(model, coordinator);
     const Totals first = drive.micro_batch(events, 0);
@@ -138,13 +141,24 @@ TEST(Zero3Coordinator, Equals56RunsOfDeepSpeedsClass) {
 
 // "model.layers.0.self_attn.q_proj" -> "0.q", the short names of the recorded traces.
 std::string short_name(const std::string& module) {
-  static const std::map<std::string, std::string> kNames = {
-      {"", "root"},           {"model", "model"},         {"embed_tokens", "embed"},
-      {"rotary_emb", "rotary"}, {"input_layernorm", "ln1"}, {"post_attention_layernorm", "ln2"},
-      {"self_attn", "attn"},  {"q_proj", "q"},            {"k_proj", "k"},
-      {"v_proj", "v"},        {"o_proj", "o"},            {"mlp", "mlp"},
-      {"gate_proj", "gate"},  {"up_proj", "up"},          {"down_proj", "down"},
-      {"act_fn", "act"},      {"norm", "norm"},           {"lm_head", "lm_head"}};
+  static const std::map<std::string, std::string> kNames = {{"", "root"},
+                                                            {"model", "model"},
+                                                            {"embed_tokens", "embed"},
+                                                            {"rotary_emb", "rotary"},
+                                                            {"input_layernorm", "ln1"},
+                                                            {"post_attention_layernorm", "ln2"},
+                                                            {"self_attn", "attn"},
+                                                            {"q_proj", "q"},
+                                                            {"k_proj", "k"},
+                                                            {"v_proj", "v"},
+                                                            {"o_proj", "o"},
+                                                            {"mlp", "mlp"},
+                                                            {"gate_proj", "gate"},
+                                                            {"up_proj", "up"},
+                                                            {"down_proj", "down"},
+                                                            {"act_fn", "act"},
+                                                            {"norm", "norm"},
+                                                            {"lm_head", "lm_head"}};
   const std::vector<std::string> parts = split(module, '.');
   const std::string last = parts.empty() ? "" : parts.back();
   if (parts.size() < 3) {
@@ -224,24 +238,24 @@ TEST_P(Zero3Trace, EqualsDeepSpeedsEventByEvent) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Toy, Zero3Trace,
-    testing::Values(TraceCase{"zero3_toy2_hfauto_reuse0.csv", 943718, 1000000000, 0,
-                              ActivationCheckpointing::None},
-                    TraceCase{"zero3_toy2_hfauto_reuse0_recompute.csv", 943718, 1000000000, 0,
-                              ActivationCheckpointing::Full},
-                    TraceCase{"zero3_toy2_tight.csv", 2000000, 8000000, 4000000,
-                              ActivationCheckpointing::None},
-                    TraceCase{"zero3_toy2_tight_recompute.csv", 2000000, 8000000, 4000000,
-                              ActivationCheckpointing::Full}),
-    [](const auto& test) {
-      std::string name = test.param.file;
-      name.resize(name.size() - 4);
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(Toy, Zero3Trace,
+                         testing::Values(TraceCase{"zero3_toy2_hfauto_reuse0.csv", 943718,
+                                                   1000000000, 0, ActivationCheckpointing::None},
+                                         TraceCase{"zero3_toy2_hfauto_reuse0_recompute.csv", 943718,
+                                                   1000000000, 0, ActivationCheckpointing::Full},
+                                         TraceCase{"zero3_toy2_tight.csv", 2000000, 8000000,
+                                                   4000000, ActivationCheckpointing::None},
+                                         TraceCase{"zero3_toy2_tight_recompute.csv", 2000000,
+                                                   8000000, 4000000,
+                                                   ActivationCheckpointing::Full}),
+                         [](const auto& test) {
+                           std::string name = test.param.file;
+                           name.resize(name.size() - 4);
+                           return name;
+                         });
 
-// C1.7: in order of registration, while the running total stays within the model threshold; one that would
-// exceed it is skipped, smaller ones behind it may still fit (rule 38).
+// C1.7: in order of registration, while the running total stays within the model threshold; one
+// that would exceed it is skipped, smaller ones behind it may still fit (rule 38).
 TEST(Zero3Coordinator, PersistentParametersRespectBothThresholds) {
   const Model model = test::chain({40, 200, 70, 30, 60});
   ZeroOptions options;

@@ -1,9 +1,9 @@
 // Stage 3 against the worked examples of the specification: C1, C3, C6.9, C6.10, C8.
 
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <random>
 
 #include "sim/program/frameworks.h"
 #include "tests/sim/program/models.h"
@@ -22,8 +22,7 @@ Strategy all_persistent(std::int64_t bucket) {
 }
 
 std::vector<std::string> backward_summary(const Model& model, const Strategy& strategy, int world) {
-  return test::summary(
-      test::collectives(test::build(model, strategy, world), Phase::Backward));
+  return test::summary(test::collectives(test::build(model, strategy, world), Phase::Backward));
 }
 
 // C6.10: gradients 400, 500, 300, 1200, 100 in order of arrival, N = 4, bucket 1000.
@@ -91,9 +90,9 @@ TEST(Zero3, AccumulationMultipliesAllTraffic) {
   EXPECT_EQ(backward_summary(model, strategy, 4).size(), 3u * 4u);
 }
 
-// Item 4 of the ZeRO paper's section 7: 3 Psi. Without persistence, prefetch and reuse each parameter is
-// gathered in forward and in backward, and reduce-scattered once. The one exception is an embedding-like
-// first module, which is gathered in backward too (rule 31), so nothing is saved.
+// Item 4 of the ZeRO paper's section 7: 3 Psi. Without persistence, prefetch and reuse each
+// parameter is gathered in forward and in backward, and reduce-scattered once. The one exception is
+// an embedding-like first module, which is gathered in backward too (rule 31), so nothing is saved.
 TEST(Zero3, VolumeIs3PsiWithoutPersistencePrefetchAndReuse) {
   const Model model = test::llama({1024, 2816, 1024, 32000, 2, 128});
   Strategy strategy = test::deepspeed(3);
@@ -110,8 +109,7 @@ TEST(Zero3, SubGroupsCountThePartition) {
   Strategy strategy = all_persistent(1000);
   strategy.zero.sub_group_size = 100;
   // Partitions at N = 4: 25, 300, 75, 125, 100: {25, 300}, {75, 125}, {100}.
-  const Program program =
-      test::build(test::chain({100, 1200, 300, 500, 400}), strategy, 4);
+  const Program program = test::build(test::chain({100, 1200, 300, 500, 400}), strategy, 4);
   std::vector<std::int64_t> tiles;
   for (const Buffer& buffer : program.ranks[0].buffers) {
     if (buffer.owner == "fp32_gradients") {
@@ -121,7 +119,8 @@ TEST(Zero3, SubGroupsCountThePartition) {
   EXPECT_THAT(tiles, ElementsAre(325, 200, 100));
 }
 
-// C3.2: a request of several parameters holds its flat buffer beside the copies until the last is used.
+// C3.2: a request of several parameters holds its flat buffer beside the copies until the last is
+// used.
 TEST(Zero3, CoalescedGatherNeedsAFlatBuffer) {
   Strategy strategy = test::deepspeed(3);
   strategy.zero.param_persistence_threshold = 0;
@@ -139,7 +138,8 @@ TEST(Zero3, CoalescedGatherNeedsAFlatBuffer) {
       }
     }
   }
-  EXPECT_THAT(owners, ElementsAre("gather_flat_buffer", "gathered_parameter", "gathered_parameter"));
+  EXPECT_THAT(owners,
+              ElementsAre("gather_flat_buffer", "gathered_parameter", "gathered_parameter"));
 }
 
 TEST(Zero3, OneRankCommunicatesNothing) {  // C3.3
@@ -149,8 +149,8 @@ TEST(Zero3, OneRankCommunicatesNothing) {  // C3.3
   EXPECT_EQ(test::volume(test::build(model, strategy, 1)), 0);
 }
 
-// Property: random sizes, knobs and world sizes give Programs that pass check_program (buffers live from
-// allocation to one free) and gather each parameter before its module computes.
+// Property: random sizes, knobs and world sizes give Programs that pass check_program (buffers live
+// from allocation to one free) and gather each parameter before its module computes.
 class Zero3Random : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(Zero3Random, ProgramsKeepTheirPromises) {

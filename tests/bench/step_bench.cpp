@@ -1,0 +1,81 @@
+// One ZeRO-3 step of Llama-2-7B on 8 GPUs: build, engine with memory, and both (design.md section
+// 7: 8 ms, 14 + 8 ms, 30 ms).
+
+#include <benchmark/benchmark.h>
+
+#include "sim/engine/engine.h"
+#include "sim/memory/memory_timeline.h"
+#include "sim/model/model.h"
+#include "sim/program/build.h"
+#include "sim/strategy/strategy.h"
+#include "topology/cluster.h"
+
+namespace {
+
+using namespace zerosim;  // NOLINT(google-build-using-namespace): a program, not a header
+
+struct Question {
+  Model model = load_model("llama-2-7b");
+  Cluster cluster = load_cluster("dgx-a100-80");
+  Strategy strategy = named_strategy("zero3", {}, 8);
+  BatchShape batch;
+  BuildOptions options{8, 2, 1};
+
+  Question() {
+    batch.micro_batch = 1;
+    batch.sequence = 2048;
+  }
+};
+
+const Question& question() {
+  static const Question kQuestion;
+  return kQuestion;
+}
+
+Engine& engine() {
+  static Engine shared(question().cluster);
+  return shared;
+}
+
+void build(benchmark::State& state) {
+  const Question& q = question();
+  std::size_t ops = 0;
+  for (auto _ : state) {
+    const Program program = build_program(q.model, q.strategy, q.batch, q.options);
+    ops = program.ranks[0].ops.size();
+    benchmark::DoNotOptimize(program);
+  }
+  state.counters["ops"] = static_cast<double>(ops);
+}
+BENCHMARK(build)->Unit(benchmark::kMillisecond)->Name("zero3_7b_8gpus/build");
+
+void run(benchmark::State& state) {
+  const Question& q = question();
+  const Program program = build_program(q.model, q.strategy, q.batch, q.options);
+  std::size_t spans = 0;
+  for (auto _ : state) {
+    MemoryLedger ledger(program);
+    const Timeline timeline = engine().run(program, &ledger);
+    spans = timeline.spans.size();
+    benchmark::DoNotOptimize(timeline);
+  }
+  state.counters["spans"] = static_cast<double>(spans);
+  state.counters["spans/s"] =
+      benchmark::Counter(static_cast<double>(spans), benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(run)->Unit(benchmark::kMillisecond)->Name("zero3_7b_8gpus/engine_and_memory");
+
+void whole_step(benchmark::State& state) {
+  const Question& q = question();
+  for (auto _ : state) {
+    const Program program = build_program(q.model, q.strategy, q.batch, q.options);
+    MemoryLedger ledger(program);
+    const Timeline timeline = engine().run(program, &ledger);
+    benchmark::DoNotOptimize(timeline);
+  }
+}
+BENCHMARK(whole_step)->Unit(benchmark::kMillisecond)->Name("zero3_7b_8gpus/build_engine_memory");
+
+}  // namespace
+
+BENCHMARK_MAIN();
