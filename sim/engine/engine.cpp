@@ -83,8 +83,8 @@ std::vector<LinkClass> links_of(const Cluster& cluster, const EngineOptions& opt
     return link.kind == LinkClass::Kind::DeviceMemory || link.capacity.per_second() <= 0;
   });
   const GpuSpec& gpu = cluster.gpu();
-  links.push_back({LinkClass::Kind::DeviceMemory, "hbm",
-                   usable_memory_bandwidth(gpu, kernel_efficiency(gpu))});
+  links.push_back(
+      {LinkClass::Kind::DeviceMemory, "hbm", usable_memory_bandwidth(gpu, kernel_efficiency(gpu))});
   return links;
 }
 
@@ -126,8 +126,8 @@ class Costs {
   /// Kept by address: callers may hold on to it.
   [[nodiscard]] const CollectiveCost& collective(const Collective& call,
                                                  const ProcessGroup& group) {
-    const CollectiveKey key{static_cast<int>(call.kind), call.input_elements, call.output_elements,
-                            static_cast<int>(call.dtype), group.size, group.name};
+    const CollectiveKey key{static_cast<int>(call.kind),  call.input_elements, call.output_elements,
+                            static_cast<int>(call.dtype), group.size,          group.name};
     const auto [entry, added] = collectives_.try_emplace(key);
     if (added && group.size > 1) {
       entry->second = options_.collective_cost
@@ -173,9 +173,9 @@ class Costs {
 /// An operation of one rank class during a run.
 struct OpState {
   Seconds issued{0};
-  Seconds ready{0};             ///< latest end of what it has waited for so far
+  Seconds ready{0};  ///< latest end of what it has waited for so far
   Seconds start{0};
-  std::int32_t pending = 0;     ///< its issue, dependencies and predecessor that are still to come
+  std::int32_t pending = 0;  ///< its issue, dependencies and predecessor that are still to come
   std::int32_t successor = kNone;    ///< next on the stream
   std::int32_t leader = kNone;       ///< first of its coalesced calls; else itself
   std::int32_t next_member = kNone;  ///< next of the coalesced calls
@@ -190,7 +190,7 @@ enum class HostState : std::uint8_t { Running, WaitsForOps, WaitsForQueue, Done 
 struct RankState {
   const RankProgram* program = nullptr;
   std::vector<OpState> ops;
-  std::vector<std::int32_t> dependents;  ///< pool: those of op i begin at ops[i].first_dependent
+  std::vector<std::int32_t> dependents;    ///< pool: those of op i begin at ops[i].first_dependent
   std::vector<const KernelTime*> kernels;  ///< by payload
   HostState host_state = HostState::Running;
   std::size_t next_op = 0;  ///< where the host thread is
@@ -212,18 +212,19 @@ struct Meeting {
 enum class EventKind : std::uint16_t {
   StartKernel,
   StartCopy,
-  EndOp,         ///< index: operation
-  HoldSms,       ///< index: meeting
+  EndOp,    ///< index: operation
+  HoldSms,  ///< index: meeting
   StartMeeting,
   EndMeeting,
 };
 
 /// One run of one program.
 ///
-/// A host thread's clock may be ahead of the machine's: nothing can stop a thread that does not wait, so
-/// it is walked until it does, and the operations that it issues carry their instants. Times that are
-/// sums of known ones are added here and never read from the machine's clock; only ends of
-/// activities are. Everything that happens is put on lists and worked off without recursion.
+/// A host thread's clock may be ahead of the machine's: nothing can stop a thread that does not
+/// wait, so it is walked until it does, and the operations that it issues carry their instants.
+/// Times that are sums of known ones are added here and never read from the machine's clock; only
+/// ends of activities are. Everything that happens is put on lists and worked off without
+/// recursion.
 class Execution final : public internal::MachineListener {
  public:
   Execution(const Program& program, Machine& machine, Costs& costs, int launch_queue_depth,
@@ -250,9 +251,9 @@ class Execution final : public internal::MachineListener {
   void prepare_ops(RankState& rank);
   void prepare_dependents(RankState& rank);
   void prepare_meetings(int rank_class);
-  void join_meeting(int rank_class, std::int32_t first, const Collective& call, std::size_t meeting);
-  [[nodiscard]] std::vector<std::vector<std::int32_t>> collectives_by_group(
-      int rank_class) const;
+  void join_meeting(int rank_class, std::int32_t first, const Collective& call,
+                    std::size_t meeting);
+  [[nodiscard]] std::vector<std::vector<std::int32_t>> collectives_by_group(int rank_class) const;
   void check_links() const;
 
   void start_hosts();
@@ -305,8 +306,7 @@ class Execution final : public internal::MachineListener {
   [[nodiscard]] int classes() const { return static_cast<int>(ranks_.size()); }
   /// Cell of a table of meetings by rank class.
   [[nodiscard]] std::size_t cell(std::int32_t meeting, int rank_class) const {
-    return static_cast<std::size_t>(meeting) * ranks_.size() +
-           static_cast<std::size_t>(rank_class);
+    return static_cast<std::size_t>(meeting) * ranks_.size() + static_cast<std::size_t>(rank_class);
   }
   static MachineEvent event(EventKind kind, int rank_class, std::int32_t index) {
     return {static_cast<std::uint16_t>(kind), static_cast<std::uint16_t>(rank_class), index};
@@ -323,7 +323,7 @@ class Execution final : public internal::MachineListener {
   std::vector<std::int32_t> members_;  ///< by meeting and rank class: the (first) operation
   std::vector<char> holds_;            ///< by meeting and rank class: SMs are held
 
-  std::vector<Ended> ended_;        ///< not yet told to those that wait for them
+  std::vector<Ended> ended_;  ///< not yet told to those that wait for them
   std::vector<int> runnable_hosts_;
   Timeline timeline_;
 };
@@ -442,17 +442,17 @@ std::vector<std::vector<std::int32_t>> Execution::collectives_by_group(int rank_
     const Collective& call = call_of(rank_class, index);
     const Stream& stream = program.streams[op.stream.index()];
     if (stream.communicator != call.group) {
-      throw SimulationError(format("{} is on stream \"{}\", which is not the one of its communicator \"{}\"",
-                                   describe(rank_class, index), stream.name,
-                                   program_.groups[call.group.index()].name));
+      throw SimulationError(format(
+          "{} is on stream \"{}\", which is not the one of its communicator \"{}\"",
+          describe(rank_class, index), stream.name, program_.groups[call.group.index()].name));
     }
     result[call.group.index()].push_back(index);
   }
   return result;
 }
 
-/// Finds the coalesced calls and who meets whom. Class 0 makes the meetings, group by group; the others
-/// join them in the same order.
+/// Finds the coalesced calls and who meets whom. Class 0 makes the meetings, group by group; the
+/// others join them in the same order.
 void Execution::prepare_meetings(int rank_class) {
   std::size_t meeting = 0;
   for (const std::vector<std::int32_t>& calls : collectives_by_group(rank_class)) {
@@ -509,8 +509,7 @@ Timeline Execution::run() {
   machine_.run(*this);
   for (const RankState& rank : ranks_) {
     const auto open = [](const OpState& op) { return !op.ended; };
-    if (rank.host_state != HostState::Done ||
-        std::any_of(rank.ops.begin(), rank.ops.end(), open)) {
+    if (rank.host_state != HostState::Done || std::any_of(rank.ops.begin(), rank.ops.end(), open)) {
       fail_stopped();
     }
   }
@@ -781,8 +780,7 @@ void Execution::add_spans(int rank_class, std::int32_t op, Seconds end) {
 }
 
 void Execution::note_end(const Op& op, Seconds time) {
-  Seconds& step_end =
-      timeline_.step_ends[static_cast<std::size_t>(op.step - program_.first_step)];
+  Seconds& step_end = timeline_.step_ends[static_cast<std::size_t>(op.step - program_.first_step)];
   step_end = std::max(step_end, time);
   timeline_.end = std::max(timeline_.end, time);
 }
@@ -828,8 +826,7 @@ void Execution::start_meeting(std::int32_t meeting) {
   if (own.cost->loads.empty()) {
     end_meeting(meeting, own.last_arrival + own.cost->delay);
   } else {
-    machine_.start_collective(own.cost->loads, classes(),
-                              event(EventKind::EndMeeting, 0, meeting));
+    machine_.start_collective(own.cost->loads, classes(), event(EventKind::EndMeeting, 0, meeting));
   }
 }
 
@@ -863,8 +860,8 @@ std::string Execution::describe(int rank_class, std::int32_t op) const {
   if (!own.rule.empty()) {
     result += format(", rule {}", own.rule);
   }
-  return result + format(") of rank class {} (rank {})", rank_class,
-                         program.representative.value());
+  return result +
+         format(") of rank class {} (rank {})", rank_class, program.representative.value());
 }
 
 void Execution::fail_mismatch(int rank_class, std::int32_t op, std::size_t meeting,
@@ -874,14 +871,14 @@ void Execution::fail_mismatch(int rank_class, std::int32_t op, std::size_t meeti
       extra ? "has no such collective"
             : "calls " + describe(0, members_[cell(static_cast<std::int32_t>(meeting), 0)]);
   const Collective& named = op == kNone ? meetings_[meeting].call : call;
-  const std::string own =
-      op == kNone ? format("rank class {} (rank {}) has no such collective", rank_class,
-                           rank(rank_class).program->representative.value())
-                  : "calls " + describe(rank_class, op);
-  throw SimulationError(format(
-      "rank classes disagree about a collective on \"{}\": rank class 0 {}, {}{}",
-      program_.groups[named.group.index()].name, other,
-      op == kNone ? "" : format("rank class {} ", rank_class), own));
+  const std::string own = op == kNone
+                              ? format("rank class {} (rank {}) has no such collective", rank_class,
+                                       rank(rank_class).program->representative.value())
+                              : "calls " + describe(rank_class, op);
+  throw SimulationError(
+      format("rank classes disagree about a collective on \"{}\": rank class 0 {}, {}{}",
+             program_.groups[named.group.index()].name, other,
+             op == kNone ? "" : format("rank class {} ", rank_class), own));
 }
 
 /// Why an operation that has not ended has not.
@@ -915,11 +912,11 @@ std::string Execution::meeting_reason(std::int32_t meeting) const {
   for (int r = 0; r < classes(); ++r) {
     const std::int32_t member = members_[cell(meeting, r)];
     if (state(r, member).pending > 0) {
-      const std::string waits = state(r, member).issued_yet
-                                    ? format("waits {}", reason(r, member))
-                                    : format("is not launched: its host thread is at {}",
-                                             describe(r, static_cast<std::int32_t>(
-                                                             rank(r).next_op)));
+      const std::string waits =
+          state(r, member).issued_yet
+              ? format("waits {}", reason(r, member))
+              : format("is not launched: its host thread is at {}",
+                       describe(r, static_cast<std::int32_t>(rank(r).next_op)));
       return format("for {}, which {}", describe(r, member), waits);
     }
   }
@@ -964,8 +961,10 @@ Engine::Engine(const Cluster& cluster, const EngineOptions& options) {
                                  kMostRankClasses, options.max_rank_classes));
   }
   if (cluster.gpu().sm_count < 1) {
-    throw SimulationError(format("the number of SMs of GPU \"{}\" is not published: it cannot be "
-                                 "simulated", cluster.gpu().name));
+    throw SimulationError(
+        format("the number of SMs of GPU \"{}\" is not published: it cannot be "
+               "simulated",
+               cluster.gpu().name));
   }
   impl_ = std::make_unique<Impl>(cluster, options);
 }
@@ -983,8 +982,8 @@ Timeline Engine::run(const Program& program, AllocationObserver* observer) {
                                  program.world_size, impl_->cluster.name,
                                  impl_->cluster.world_size()));
   }
-  Execution execution(program, impl_->machine, impl_->costs,
-                      impl_->options.host.launch_queue_depth, observer);
+  Execution execution(program, impl_->machine, impl_->costs, impl_->options.host.launch_queue_depth,
+                      observer);
   return execution.run();
 }
 

@@ -1,22 +1,23 @@
 /// \file
 /// Executes Programs on SimGrid (design.md section 3): the only place where contention is resolved.
 ///
-/// Only what contends is a SimGrid activity: kernels (arithmetic on a host whose speed is the share of
-/// SMs that NCCL leaves, beside bytes on an `hbm` link), copies, collectives (one parallel task over
-/// pairs of hosts, one pair per link class and rank class). Host work, latencies and launch gaps are
-/// timers.
+/// Only what contends is a SimGrid activity: kernels (arithmetic on a host whose speed is the share
+/// of SMs that NCCL leaves, beside bytes on an `hbm` link), copies, collectives (one parallel task
+/// over pairs of hosts, one pair per link class and rank class). Host work, latencies and launch
+/// gaps are timers.
 ///
 /// Rules of execution:
 /// - A host thread walks its operations in order and pays the host time of each before it takes
 ///   effect. It stops in a HostWait, and in the launch of an operation that would make more than
 ///   `HostTimes::launch_queue_depth` device operations issued but not ready (rule 0.2).
-/// - A device operation is *ready* when it is issued, its dependencies have ended and its predecessor
+/// - A device operation is *ready* when it is issued, its dependencies have ended and its
+/// predecessor
 ///   on the stream has ended. A kernel starts `launch_gap` after that; a copy at once; a StreamWait
 ///   ends at once.
 /// - The n-th collectives of all rank classes on a communicator meet (rule 0.3). From its own
-///   readiness to the end each rank's NCCL kernel holds SMs; `delay` after the last one is ready, all
-///   transfer together. Consecutive calls with one `coalesced` number run as one collective of their
-///   summed size; its spans share out the time in proportion to bytes.
+///   readiness to the end each rank's NCCL kernel holds SMs; `delay` after the last one is ready,
+///   all transfer together. Consecutive calls with one `coalesced` number run as one collective of
+///   their summed size; its spans share out the time in proportion to bytes.
 ///
 /// Not modelled: power limits, clocks.
 #pragma once
@@ -52,9 +53,9 @@ struct EngineOptions {
   ///@}
 };
 
-/// One cluster's simulator. SimGrid allows one engine a process: a second object in one process throws
-/// SimulationError, even after the first is gone. A forked child inherits its parent's object and may
-/// run programs on it; for another cluster, fork before the first object is made.
+/// One cluster's simulator. SimGrid allows one engine a process: a second object in one process
+/// throws SimulationError, even after the first is gone. A forked child inherits its parent's
+/// object and may run programs on it; for another cluster, fork before the first object is made.
 class Engine {
  public:
   /// \throws SimulationError  if the process has or had an Engine; if no class fits.
@@ -67,9 +68,10 @@ class Engine {
   /// again; runs do not influence each other, but SimGrid's clock goes on: from the second run on
   /// times are exact to the resolution of a double at the sum of all times so far.
   /// \param observer  may be null: allocations are then free. Each rank class's calls come in host
-  ///                  order; between classes there is no order, for a host thread that does not wait is
-  ///                  walked ahead of the others.
-  /// \throws SimulationError  if rank classes disagree about a collective, or if operations wait for
+  ///                  order; between classes there is no order, for a host thread that does not
+  ///                  wait is walked ahead of the others.
+  /// \throws SimulationError  if rank classes disagree about a collective, or if operations wait
+  /// for
   ///                          something that never happens; it names them.
   [[nodiscard]] Timeline run(const Program& program, AllocationObserver* observer = nullptr);
 

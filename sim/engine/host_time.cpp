@@ -2,13 +2,13 @@
 
 namespace zerosim {
 
-/// Sources: kernels.md section 5 ("CPU-bound regime"), nccl_cost.md section 5, zero_schedule.md 0.2.
-/// Typical figures of eager PyTorch, not measurements of one machine: calibrate.
+/// Sources: kernels.md section 5 ("CPU-bound regime"), nccl_cost.md section 5, zero_schedule.md
+/// 0.2. Typical figures of eager PyTorch, not measurements of one machine: calibrate.
 HostTimes default_host_times() {
   HostTimes times{};
-  // 4-6 us a simple operation, 10-20 a composite one (matmul with autocast 12-15): of the 17 kernels
-  // of a GPT layer about 5 are matmuls: (12 x 5 + 5 x 11) / 17 = 6.8 us. With ten module calls a
-  // layer takes 17 x 6.5 + 10 x 3 = 140 us; section 5 says 120-200.
+  // 4-6 us a simple operation, 10-20 a composite one (matmul with autocast 12-15): of the 17
+  // kernels of a GPT layer about 5 are matmuls: (12 x 5 + 5 x 11) / 17 = 6.8 us. With ten module
+  // calls a layer takes 17 x 6.5 + 10 x 3 = 140 us; section 5 says 120-200.
   times.kernel_launch = Seconds(6.5e-6);
   // 250-400 us a layer for 30-40 kernels, hooks and autograd nodes included.
   times.backward_launch = Seconds(8e-6);

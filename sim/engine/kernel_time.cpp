@@ -13,21 +13,23 @@ namespace {
 
 /// Gap between two dependent kernels of a stream, 1.5 to 2.5 us: kernels.md section 2.
 constexpr Seconds kGap{2e-6};
-/// A stream of b bytes runs at 0.85 b / (b + bandwidth x 3 us) of the datasheet: kernels.md section 2.
+/// A stream of b bytes runs at 0.85 b / (b + bandwidth x 3 us) of the datasheet: kernels.md
+/// section 2.
 constexpr Seconds kMemoryRamp{3e-6};
 
 /// What GEMMs reach in training is below the best rate that a search finds (MAMF), for clocks fall
-/// under sustained load and data are not zeros. Shares of MAMF, kernels.md section 6: H100 fitted to
-/// public training runs; A100 the recommended default there. Parts without a fit take the one of
+/// under sustained load and data are not zeros. Shares of MAMF, kernels.md section 6: H100 fitted
+/// to public training runs; A100 the recommended default there. Parts without a fit take the one of
 /// the nearest generation.
 constexpr double kAmpereDerate = 0.83;
 constexpr double kHopperDerate = 0.749;
 
 /// Efficiencies of GPUs whose name begins with `name`, the first row that fits.
 ///
-/// `matmul` stands for MAMF / peak where GpuSpec::best_matmul is not known. Attention in TFLOPS, causal
-/// counted half: kernels.md section 4 gives ranges over sequence lengths; the upper end is taken, for
-/// `attention_s0` takes the rest off. Rows marked "estimate" have no published measurement.
+/// `matmul` stands for MAMF / peak where GpuSpec::best_matmul is not known. Attention in TFLOPS,
+/// causal counted half: kernels.md section 4 gives ranges over sequence lengths; the upper end is
+/// taken, for `attention_s0` takes the rest off. Rows marked "estimate" have no published
+/// measurement.
 struct Row {
   std::string_view name;
   double matmul;
@@ -98,7 +100,9 @@ constexpr Row kRows[] = {
 constexpr double kAttentionShare64 = 0.59;
 constexpr double kAttentionShare128 = 0.68;
 
-FlopsPerSecond tera(double tflops) { return FlopsPerSecond(tflops * 1e12); }
+FlopsPerSecond tera(double tflops) {
+  return FlopsPerSecond(tflops * 1e12);
+}
 
 /// Peak of matrix products with fp32 accumulation. Consumer GPUs' fp16 column is the rate with fp16
 /// accumulation, which training does not use: bf16 has the other one.
@@ -121,8 +125,8 @@ double reference_peak(const GpuSpec& gpu) {
 
 double peak_or_fail(const GpuSpec& gpu, const Kernel& kernel, double peak) {
   if (peak <= 0) {
-    throw ConfigError(format("GPU \"{}\" has no published peak rate in {}, which {} needs", gpu.name,
-                             to_string(kernel.dtype), kernel.name));
+    throw ConfigError(format("GPU \"{}\" has no published peak rate in {}, which {} needs",
+                             gpu.name, to_string(kernel.dtype), kernel.name));
   }
   return peak;
 }
@@ -133,7 +137,9 @@ const Row& row_of(const GpuSpec& gpu) {
   });
 }
 
-std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
+std::int64_t tiles(std::int64_t size, std::int64_t tile) {
+  return (size + tile - 1) / tile;
+}
 
 Seconds gemm_time(const Kernel& kernel, const GpuSpec& gpu, const KernelEfficiency& efficiency) {
   const double product = 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n) *
@@ -193,10 +199,10 @@ KernelEfficiency kernel_efficiency(const GpuSpec& gpu) {
   result.gemm_e0 = peak > 0 ? row.derate * best / peak : row.derate * row.matmul;
   result.gemm_k0 = row.k0;
   result.p64 = row.p64;
-  result.attention_head64 = row.attention64 > 0 ? tera(row.attention64)
-                                                : FlopsPerSecond(best * kAttentionShare64 / 2);
-  result.attention_head128 = row.attention128 > 0 ? tera(row.attention128)
-                                                  : FlopsPerSecond(best * kAttentionShare128 / 2);
+  result.attention_head64 =
+      row.attention64 > 0 ? tera(row.attention64) : FlopsPerSecond(best * kAttentionShare64 / 2);
+  result.attention_head128 =
+      row.attention128 > 0 ? tera(row.attention128) : FlopsPerSecond(best * kAttentionShare128 / 2);
   result.attention_backward = row.attention_backward;
   result.attention_s0 = row.attention_s0;
   result.source = row.source;
@@ -218,8 +224,7 @@ double gemm_shape_efficiency(std::int64_t m, std::int64_t n, std::int64_t k, std
   const auto depth = static_cast<double>(k);
   double least = 0;
   for (const Tile& tile : candidates) {
-    const auto count =
-        static_cast<double>(matrices * tiles(m, tile.m) * tiles(n, tile.n));
+    const auto count = static_cast<double>(matrices * tiles(m, tile.m) * tiles(n, tile.n));
     for (const int split : {1, 2, 4}) {
       if (split > 1 && (depth / split < 1024 || count * split > 2 * sms)) {
         continue;

@@ -1,8 +1,5 @@
 #include "sim/engine/machine.h"
 
-#include <simgrid/kernel/Timer.hpp>
-#include <simgrid/s4u.hpp>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +7,9 @@
 #include <exception>
 #include <string>
 #include <utility>
+
+#include <simgrid/kernel/Timer.hpp>
+#include <simgrid/s4u.hpp>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
@@ -26,7 +26,9 @@ constexpr int kLinkKinds = 5;
 /// ("maxmin/precision") whatever the scale, so the scale is that of the links (bytes per second).
 constexpr double kSmUnitsPerSecond = 1e10;
 
-std::size_t index_of(LinkClass::Kind kind) { return static_cast<std::size_t>(kind); }
+std::size_t index_of(LinkClass::Kind kind) {
+  return static_cast<std::size_t>(kind);
+}
 
 /// Settings of design.md section 3. surf/precision: of times, in seconds.
 s4u::Engine* make_simgrid_engine() {
@@ -133,8 +135,7 @@ void Machine::Impl::create_pairs(s4u::NetZone& zone, const LinkClass& link) {
     to.push_back(zone.create_host(format("{}.destination{}", link.name, c), kSmUnitsPerSecond));
   }
   for (int r = 0; r < classes; ++r) {
-    s4u::Link* wire =
-        zone.create_link(format("{}{}", link.name, r), link.capacity.per_second());
+    s4u::Link* wire = zone.create_link(format("{}{}", link.name, r), link.capacity.per_second());
     zone.add_route(sources[row(r)]->get_netpoint(), to[column(r)]->get_netpoint(), nullptr, nullptr,
                    {s4u::LinkInRoute(wire)}, false);
   }
@@ -200,10 +201,8 @@ void Machine::run(MachineListener& listener) {
 
 void Machine::at(Seconds time, const MachineEvent& event) {
   // SimGrid refuses dates in the past, and adding the offset may round to one.
-  const double date =
-      std::max(impl_->clock_at_begin + time.count(), s4u::Engine::get_clock());
-  simgrid::kernel::timer::Timer::set(date,
-                                     [impl = impl_.get(), event] { impl->dispatch(event); });
+  const double date = std::max(impl_->clock_at_begin + time.count(), s4u::Engine::get_clock());
+  simgrid::kernel::timer::Timer::set(date, [impl = impl_.get(), event] { impl->dispatch(event); });
 }
 
 void Machine::start_kernel(int rank_class, Seconds sm_time, Bytes memory,
@@ -234,8 +233,7 @@ void Machine::start_kernel(int rank_class, Seconds sm_time, Bytes memory,
 void Machine::start_copy(int rank_class, LinkClass::Kind link, Bytes bytes,
                          const MachineEvent& event) {
   Impl& m = *impl_;
-  m.hosts = {m.sources[m.row(rank_class)],
-             m.destinations[index_of(link)][m.column(rank_class)]};
+  m.hosts = {m.sources[m.row(rank_class)], m.destinations[index_of(link)][m.column(rank_class)]};
   m.bytes = {0, static_cast<double>(bytes.count()), 0, 0};
   m.make_exec(event).set_bytes_amounts(m.bytes)->set_hosts(m.hosts)->vetoable_start();
 }
@@ -272,6 +270,8 @@ bool Machine::has_link(LinkClass::Kind kind) const {
   return !impl_->destinations[index_of(kind)].empty();
 }
 
-int Machine::rank_classes() const { return impl_->classes; }
+int Machine::rank_classes() const {
+  return impl_->classes;
+}
 
 }  // namespace zerosim::internal

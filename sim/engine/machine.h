@@ -3,11 +3,11 @@
 ///
 /// The platform, for each rank class:
 ///
-///     one host "gpu"     its speed is the share of SMs that NCCL leaves: power state i leaves n - i of n
-///     one link a kind    a pair of hosts joined by it; activities put bytes on the pair
+///     one host "gpu"     its speed is the share of SMs that NCCL leaves: power state i leaves n -
+///     i of n one link a kind    a pair of hosts joined by it; activities put bytes on the pair
 ///
-/// Sources and destinations form a grid, so that the byte matrix of a parallel task over R rank classes
-/// and L kinds has about R (1 + L)^2 entries, not (2 R L)^2 (simgrid_notes.md section 8).
+/// Sources and destinations form a grid, so that the byte matrix of a parallel task over R rank
+/// classes and L kinds has about R (1 + L)^2 entries, not (2 R L)^2 (simgrid_notes.md section 8).
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,8 @@ class Machine {
   [[nodiscard]] Seconds now() const;
   /// Makes the present the time 0, with all SMs free.
   void begin();
-  /// Goes on until nothing is left to happen. An exception of the listener comes out here, after that.
+  /// Goes on until nothing is left to happen. An exception of the listener comes out here, after
+  /// that.
   void run(MachineListener& listener);
 
   void at(Seconds time, const MachineEvent& event);

@@ -8,8 +8,9 @@ namespace zerosim {
 
 namespace {
 
-/// Sizes and bandwidths are round numbers, so that times half-way between two nanoseconds are common
-/// and the last bit of a double would decide. The borders are moved to where no such time falls.
+/// Sizes and bandwidths are round numbers, so that times half-way between two nanoseconds are
+/// common and the last bit of a double would decide. The borders are moved to where no such time
+/// falls.
 std::int64_t nanoseconds(Seconds time) {
   constexpr double kOffset = 0.0027182818;
   return std::llround(time.count() * 1e9 + kOffset);

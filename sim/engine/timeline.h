@@ -15,9 +15,9 @@ struct Span {
   int rank_class = 0;  ///< index into Program::ranks
   StreamId stream;
   OpId op;
-  Seconds issued{0};   ///< the host had handed it over
-  Seconds ready{0};    ///< stream and dependencies had let it go, and every member had arrived
-  Seconds start{0};    ///< = ready for collectives and copies; after the launch gap for kernels
+  Seconds issued{0};  ///< the host had handed it over
+  Seconds ready{0};   ///< stream and dependencies had let it go, and every member had arrived
+  Seconds start{0};   ///< = ready for collectives and copies; after the launch gap for kernels
   Seconds end{0};
 };
 
@@ -31,8 +31,9 @@ struct HostSpan {
 };
 
 struct Timeline {
-  std::vector<Span> spans;           ///< sorted by (start, rank class, stream, op)
-  std::vector<HostSpan> host_spans;  ///< sorted by (start, rank class, op); zero-length ones left out
+  std::vector<Span> spans;  ///< sorted by (start, rank class, stream, op)
+  std::vector<HostSpan>
+      host_spans;  ///< sorted by (start, rank class, op); zero-length ones left out
   /// End of the last operation of each step, over all rank classes; index: step - first_step.
   std::vector<Seconds> step_ends;
   Seconds end{0};
@@ -42,8 +43,8 @@ struct Timeline {
 void sort(Timeline& timeline);
 
 /// Hash of the spans at 1 ns: the golden value of runs too long to store. It tells when what ran on
-/// which stream of which rank class, in the order of each stream; operations are not numbered, so that
-/// issuing independent streams in another order at the same instants does not change it.
+/// which stream of which rank class, in the order of each stream; operations are not numbered, so
+/// that issuing independent streams in another order at the same instants does not change it.
 [[nodiscard]] std::uint64_t fingerprint(const Timeline& timeline);
 
 }  // namespace zerosim

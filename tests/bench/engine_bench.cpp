@@ -1,13 +1,13 @@
-// The engine alone on a synthetic mix of one training step: per layer a gather on a communicator, a wait
-// of the compute stream, twelve kernels, host work, a throttle; folded (one rank class) and with 8 and
-// 64 classes. The counter activities/s is the engine's figure of merit (design.md section 3: 387,000 to
-// 659,000 folded, 390,000 at 64 classes).
-
-#include <benchmark/benchmark.h>
+// The engine alone on a synthetic mix of one training step: per layer a gather on a communicator, a
+// wait of the compute stream, twelve kernels, host work, a throttle; folded (one rank class) and
+// with 8 and 64 classes. The counter activities/s is the engine's figure of merit (design.md
+// section 3: 387,000 to 659,000 folded, 390,000 at 64 classes).
 
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include "sim/engine/engine.h"
 
@@ -84,7 +84,8 @@ RankProgram rank_of(int skew) {
     }
     ends.push_back(last);
     if (layer >= 3) {
-      writer.add(OpKind::HostWait, HostWork::None, {}, 0, {ends[static_cast<std::size_t>(layer) - 3]});
+      writer.add(OpKind::HostWait, HostWork::None, {}, 0,
+                 {ends[static_cast<std::size_t>(layer) - 3]});
     }
   }
   return writer.finish();

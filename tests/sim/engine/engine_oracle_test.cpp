@@ -39,8 +39,8 @@ TEST(EngineIdle, CollectiveIsDelayAndTransfer) {
   });
 }
 
-// A kernel of 12 ms after each collective of 1, 2, 3 GB (10, 20, 30 ms + 50 us), the next collective
-// after the kernel; 4 rounds: 4 x (60 + 0.15 + 36) ms = 384.6 ms.
+// A kernel of 12 ms after each collective of 1, 2, 3 GB (10, 20, 30 ms + 50 us), the next
+// collective after the kernel; 4 rounds: 4 x (60 + 0.15 + 36) ms = 384.6 ms.
 TEST(EngineIdle, ChainOfCollectivesAndKernels) {
   isolated([] {
     RankBuilder rank;
@@ -53,8 +53,8 @@ TEST(EngineIdle, ChainOfCollectivesAndKernels) {
   });
 }
 
-// The same over seconds: 200 rounds of 10.05 + 12 ms = 4.41 s. Steps of one solver for 400 activities
-// must not add up to more than 1e-12.
+// The same over seconds: 200 rounds of 10.05 + 12 ms = 4.41 s. Steps of one solver for 400
+// activities must not add up to more than 1e-12.
 TEST(EngineIdle, LongChainStaysExact) {
   isolated([] {
     RankBuilder rank;
@@ -67,8 +67,8 @@ TEST(EngineIdle, LongChainStaysExact) {
   });
 }
 
-// Launch gap 2 us, then the longer of arithmetic and memory: 2 us + max(1 ms, 6 GB / 3 TB/s = 2 ms),
-// then 2 us + max(5 ms, 2 ms).
+// Launch gap 2 us, then the longer of arithmetic and memory: 2 us + max(1 ms, 6 GB / 3 TB/s = 2
+// ms), then 2 us + max(5 ms, 2 ms).
 TEST(EngineIdle, KernelIsGapAndTheLongerOfArithmeticAndMemory) {
   isolated([] {
     RankBuilder rank;
@@ -85,8 +85,8 @@ TEST(EngineIdle, KernelIsGapAndTheLongerOfArithmeticAndMemory) {
   });
 }
 
-// Copies up and down do not meet: 5 GB / 25 GB/s = 200 ms and 2.5 GB = 100 ms; a copy of nothing ends at
-// once.
+// Copies up and down do not meet: 5 GB / 25 GB/s = 200 ms and 2.5 GB = 100 ms; a copy of nothing
+// ends at once.
 TEST(EngineIdle, CopiesOfTheTwoDirectionsAreIndependent) {
   isolated([] {
     RankBuilder rank;
@@ -102,8 +102,8 @@ TEST(EngineIdle, CopiesOfTheTwoDirectionsAreIndependent) {
   });
 }
 
-// Host-bound: each launch costs 10 us of host, each kernel 3 us of device. Kernel i (from 1) is issued at
-// 10 i us and ends 3 us later; the last of 100 at 1003 us.
+// Host-bound: each launch costs 10 us of host, each kernel 3 us of device. Kernel i (from 1) is
+// issued at 10 i us and ends 3 us later; the last of 100 at 1003 us.
 TEST(EngineHost, HostBoundChain) {
   isolated([] {
     RankBuilder rank;
@@ -138,8 +138,8 @@ TEST(EngineHost, DeviceBoundChain) {
 }
 
 // The collective (10.05 ms) runs beside the host. StreamWait holds up the stream, not the host:
-// kernel A (issued before the wait) 0-1 ms, kernel B waits for the collective and ends at 11.05 ms, and
-// the host has done its 7 us of work at 7 us.
+// kernel A (issued before the wait) 0-1 ms, kernel B waits for the collective and ends at 11.05 ms,
+// and the host has done its 7 us of work at 7 us.
 TEST(EngineWaits, StreamWaitHoldsTheStreamAndNotTheHost) {
   isolated([] {
     RankBuilder rank;
@@ -159,8 +159,8 @@ TEST(EngineWaits, StreamWaitHoldsTheStreamAndNotTheHost) {
   });
 }
 
-// HostWait: the host waits 0-10.05 ms, works 7 us, then launches a kernel of 1 ms: 11.057 ms. A second
-// wait for the past takes no time.
+// HostWait: the host waits 0-10.05 ms, works 7 us, then launches a kernel of 1 ms: 11.057 ms. A
+// second wait for the past takes no time.
 TEST(EngineWaits, HostWaitBlocksTheHost) {
   isolated([] {
     RankBuilder rank;
@@ -180,8 +180,9 @@ TEST(EngineWaits, HostWaitBlocksTheHost) {
   });
 }
 
-// Throttle (C4.4): before collective i the host waits for collective i - 2. Collectives take 1 ms each
-// (100 MB, no delay) one after the other, so collective i (from 0) is issued at (i - 1) ms from i = 2 on.
+// Throttle (C4.4): before collective i the host waits for collective i - 2. Collectives take 1 ms
+// each (100 MB, no delay) one after the other, so collective i (from 0) is issued at (i - 1) ms
+// from i = 2 on.
 TEST(EngineWaits, ThrottleIsAWaitAFixedNumberOfPlacesBack) {
   isolated([] {
     RankBuilder rank;
@@ -220,16 +221,14 @@ TEST(EngineCommunicator, IsFifoAcrossCallingStreams) {
   });
 }
 
-// One NCCL group: one delay for the summed 1 + 3 GB: 40.05 ms. It starts when the last call is issued
-// (2 us each: 4 us). The first has a quarter of the bytes: its span ends at 4 us + 40.05 / 4 ms. What
-// waits for the first goes on when the kernel ends.
+// One NCCL group: one delay for the summed 1 + 3 GB: 40.05 ms. It starts when the last call is
+// issued (2 us each: 4 us). The first has a quarter of the bytes: its span ends at 4 us + 40.05 / 4
+// ms. What waits for the first goes on when the kernel ends.
 TEST(EngineCommunicator, CoalescedCallsAreOneKernel) {
   isolated([] {
     RankBuilder rank;
-    const OpId first =
-        rank.collective(rank.world, 1_GB, {}, 2, CollectiveKind::AllGather, 7);
-    const OpId second =
-        rank.collective(rank.world, 3_GB, {}, 2, CollectiveKind::AllGather, 7);
+    const OpId first = rank.collective(rank.world, 1_GB, {}, 2, CollectiveKind::AllGather, 7);
+    const OpId second = rank.collective(rank.world, 3_GB, {}, 2, CollectiveKind::AllGather, 7);
     const OpId kernel = rank.kernel(rank.compute, kMs, {}, {first});
     const OpId alone = rank.collective(rank.world, 1_GB, {}, 0, CollectiveKind::AllGather, 8);
     const Timeline timeline = simulate({}, {rank});
@@ -276,8 +275,8 @@ TEST(EngineCommunicator, OneRankTakesNoTime) {
   });
 }
 
-// Depth 2, host free of cost, kernels of 1 ms. Unready at most 2: kernel 0 is ready at once, 1 and 2 are
-// queued, the launch of 3 blocks until 1 is ready (1 ms), that of 4 until 2 ms.
+// Depth 2, host free of cost, kernels of 1 ms. Unready at most 2: kernel 0 is ready at once, 1 and
+// 2 are queued, the launch of 3 blocks until 1 is ready (1 ms), that of 4 until 2 ms.
 TEST(EngineHost, FullLaunchQueueBlocksTheHost) {
   isolated([] {
     RankBuilder rank;
@@ -314,7 +313,8 @@ class FixedCosts final : public AllocationObserver {
   std::vector<std::pair<Bytes, Seconds>> calls;
 };
 
-// 5 us of work, an allocation of 10 us, a kernel of 1 ms issued at 15 us, a wait until 1.015 ms, a free.
+// 5 us of work, an allocation of 10 us, a kernel of 1 ms issued at 15 us, a wait until 1.015 ms, a
+// free.
 TEST(EngineHost, AllocationsCostWhatTheObserverSays) {
   isolated([] {
     RankBuilder rank;
@@ -336,8 +336,8 @@ TEST(EngineHost, AllocationsCostWhatTheObserverSays) {
 
 // ---- With contention ---------------------------------------------------------------------------
 
-// Two communicators share a link of 100 GB/s: 1 GB and 2 GB start at once, each at 50 GB/s until the
-// first has ended after 20 ms; 1 GB is left, at 100 GB/s: 30 ms. No delay.
+// Two communicators share a link of 100 GB/s: 1 GB and 2 GB start at once, each at 50 GB/s until
+// the first has ended after 20 ms; 1 GB is left, at 100 GB/s: 30 ms. No delay.
 TEST(EngineSharing, TwoCommunicatorsShareALinkEqually) {
   isolated([] {
     RankBuilder rank;
@@ -351,10 +351,10 @@ TEST(EngineSharing, TwoCommunicatorsShareALinkEqually) {
   });
 }
 
-// HBM probe of design.md section 3. The collective (1 GB on the link, 6 GB of HBM) starts after 50 us and
-// runs at the link's rate for 10 ms, drawing 600 of 3000 GB/s. The kernel (5 ms of SMs, 30 GB) draws
-// 3000 GB/s for 50 us (0.15 GB), 2400 GB/s for 10 ms (24 GB), then 3000 for the last 5.85 GB: 1.95 ms.
-// Collective: 10.05 ms; kernel: 0.05 + 10 + 1.95 = 12 ms.
+// HBM probe of design.md section 3. The collective (1 GB on the link, 6 GB of HBM) starts after 50
+// us and runs at the link's rate for 10 ms, drawing 600 of 3000 GB/s. The kernel (5 ms of SMs, 30
+// GB) draws 3000 GB/s for 50 us (0.15 GB), 2400 GB/s for 10 ms (24 GB), then 3000 for the last 5.85
+// GB: 1.95 ms. Collective: 10.05 ms; kernel: 0.05 + 10 + 1.95 = 12 ms.
 TEST(EngineSharing, HbmProbe) {
   isolated([] {
     RankBuilder rank;
@@ -368,9 +368,9 @@ TEST(EngineSharing, HbmProbe) {
   });
 }
 
-// SM probe. A collective of 0.5 GB holds 27 of 108 SMs from its launch at 0 until its end at 50 us + 5 ms
-// = 5.05 ms. A kernel of 10 ms (all SMs) runs at 3/4: it has done 3.7875 ms by then, 6.2125 ms are left:
-// 11.2625 ms.
+// SM probe. A collective of 0.5 GB holds 27 of 108 SMs from its launch at 0 until its end at 50 us
+// + 5 ms = 5.05 ms. A kernel of 10 ms (all SMs) runs at 3/4: it has done 3.7875 ms by then, 6.2125
+// ms are left: 11.2625 ms.
 TEST(EngineSharing, SmOccupancyProbe) {
   isolated([] {
     RankBuilder rank;
@@ -384,8 +384,8 @@ TEST(EngineSharing, SmOccupancyProbe) {
   });
 }
 
-// Two communicators hold 27 SMs each: 1 GB and 1 GB share the link until 20 ms. A kernel of 10 ms at 1/2
-// ends at 20 ms with them; one of 15 ms has 5 ms left: 25 ms.
+// Two communicators hold 27 SMs each: 1 GB and 1 GB share the link until 20 ms. A kernel of 10 ms
+// at 1/2 ends at 20 ms with them; one of 15 ms has 5 ms left: 25 ms.
 TEST(EngineSharing, ConcurrentCollectivesAddTheirSms) {
   isolated([] {
     RankBuilder rank;
@@ -412,9 +412,9 @@ TEST(EngineSharing, OneSmIsLeft) {
   });
 }
 
-// SMs are held while waiting: class 0 launches at 0 and waits for class 1, which arrives after 4 ms of
-// compute; the collective ends at 14 ms. Class 0's kernel of 10 ms runs at 3/4 from 0: 13.333 ms. Class
-// 1's kernel of 4 ms is alone; its next one of 3 ms starts at 4 ms, at 3/4: 8 ms.
+// SMs are held while waiting: class 0 launches at 0 and waits for class 1, which arrives after 4 ms
+// of compute; the collective ends at 14 ms. Class 0's kernel of 10 ms runs at 3/4 from 0: 13.333
+// ms. Class 1's kernel of 4 ms is alone; its next one of 3 ms starts at 4 ms, at 3/4: 8 ms.
 TEST(EngineSharing, SmsAreHeldFromOwnReadiness) {
   isolated([] {
     RankBuilder early(0);
@@ -436,8 +436,9 @@ TEST(EngineSharing, SmsAreHeldFromOwnReadiness) {
   });
 }
 
-// Host-bound launches of collectives hold their SMs from the instant of issue, not before: the kernel of
-// 1 ms is alone for 500 us, then the collective (issued at 500 us, 27 SMs) slows it to 3/4: 0.5 + 2/3 ms.
+// Host-bound launches of collectives hold their SMs from the instant of issue, not before: the
+// kernel of 1 ms is alone for 500 us, then the collective (issued at 500 us, 27 SMs) slows it to
+// 3/4: 0.5 + 2/3 ms.
 TEST(EngineSharing, SmsAreNotHeldBeforeTheLaunch) {
   isolated([] {
     RankBuilder rank;
@@ -462,10 +463,10 @@ TEST(EngineSharing, StreamsShareTheSms) {
   });
 }
 
-// A collective runs at the rate of its slowest link in any class. Class 1 uploads 5 GB and downloads
-// nothing, so its memory is free; class 0's kernel of 30 GB (no arithmetic) shares HBM with the
-// collective, whose 30 GB of HBM a GB of payload want 3000 GB/s: equal shares of 1500 GB/s. Kernel:
-// 20 ms; the collective has moved 1 GB by then: also 20 ms.
+// A collective runs at the rate of its slowest link in any class. Class 1 uploads 5 GB and
+// downloads nothing, so its memory is free; class 0's kernel of 30 GB (no arithmetic) shares HBM
+// with the collective, whose 30 GB of HBM a GB of payload want 3000 GB/s: equal shares of 1500
+// GB/s. Kernel: 20 ms; the collective has moved 1 GB by then: also 20 ms.
 TEST(EngineSharing, CollectiveGoesAtTheRateOfItsSlowestMember) {
   isolated([] {
     RankBuilder busy(0);
@@ -590,21 +591,30 @@ TEST(EngineErrors, MismatchedCollectivesNameBoth) {
     Figures figures;
     figures.rank_classes = 2;
     Engine engine(test_cluster(), options_of(figures));
-    EXPECT_EQ(error_of([&] { (void)engine.run(program_of({a, b})); }),
-              "rank classes disagree about a collective on \"WORLD\": rank class 0 calls operation 0 "
-              "(all_reduce of 1000000000 bytes, stream \"nccl:WORLD\") of rank class 0 (rank 0), rank "
-              "class 1 calls operation 0 (all_reduce of 2000000000 bytes, stream \"nccl:WORLD\") of "
-              "rank class 1 (rank 4)");
+    EXPECT_EQ(
+        error_of([&] {
+          (void)engine.run(program_of({a, b}));
+        }),
+        "rank classes disagree about a collective on \"WORLD\": rank class 0 calls operation 0 "
+        "(all_reduce of 1000000000 bytes, stream \"nccl:WORLD\") of rank class 0 (rank 0), rank "
+        "class 1 calls operation 0 (all_reduce of 2000000000 bytes, stream \"nccl:WORLD\") of "
+        "rank class 1 (rank 4)");
     RankBuilder c(4);
     c.collective(c.world, 1_GB, {}, 0, CollectiveKind::Broadcast);
-    EXPECT_THAT(error_of([&] { (void)engine.run(program_of({a, c})); }),
+    EXPECT_THAT(error_of([&] {
+                  (void)engine.run(program_of({a, c}));
+                }),
                 HasSubstr("rank class 1 calls operation 0 (broadcast of 1000000000 bytes"));
     RankBuilder d(4);
     d.collective(d.world, 1_GB);
     d.collective(d.world, 1_GB);
-    EXPECT_THAT(error_of([&] { (void)engine.run(program_of({a, d})); }),
+    EXPECT_THAT(error_of([&] {
+                  (void)engine.run(program_of({a, d}));
+                }),
                 HasSubstr("rank class 0 has no such collective, rank class 1 calls operation 1"));
-    EXPECT_THAT(error_of([&] { (void)engine.run(program_of({a, RankBuilder(4)})); }),
+    EXPECT_THAT(error_of([&] {
+                  (void)engine.run(program_of({a, RankBuilder(4)}));
+                }),
                 HasSubstr("rank class 1 (rank 4) has no such collective"));
     // The engine is usable afterwards.
     expect_exact(engine.run(program_of({a, a})).end, 10.05 * ms);
@@ -624,12 +634,15 @@ TEST(EngineErrors, DeadlockNamesWhoWaitsForWhat) {
     figures.rank_classes = 2;
     figures.ctas = 27;
     Engine engine(test_cluster(), options_of(figures));
-    EXPECT_EQ(error_of([&] { (void)engine.run(program_of({a, b})); }),
-              "the simulation stops at 0 s although operations are left: operation 0 (all_reduce of "
-              "1000000000 bytes, stream \"nccl:WORLD\") of rank class 0 (rank 0) waits for operation "
-              "2 (all_reduce of 1000000000 bytes, stream \"nccl:WORLD\") of rank class 1 (rank 4), "
-              "which is not launched: its host thread is at operation 1 (host wait) of rank class 1 "
-              "(rank 4)");
+    EXPECT_EQ(
+        error_of([&] {
+          (void)engine.run(program_of({a, b}));
+        }),
+        "the simulation stops at 0 s although operations are left: operation 0 (all_reduce of "
+        "1000000000 bytes, stream \"nccl:WORLD\") of rank class 0 (rank 0) waits for operation "
+        "2 (all_reduce of 1000000000 bytes, stream \"nccl:WORLD\") of rank class 1 (rank 4), "
+        "which is not launched: its host thread is at operation 1 (host wait) of rank class 1 "
+        "(rank 4)");
     // SMs that were held are free again: 10 ms of kernel take 10 ms.
     RankBuilder c;
     c.kernel(c.compute, 10 * kMs);
@@ -674,7 +687,9 @@ TEST(EngineErrors, RoomAndLinks) {
     options.links = {{LinkClass::Kind::Network, "nic", 25_GBps}};
     Engine engine(test_cluster(), options);
     RankBuilder rank;
-    EXPECT_EQ(error_of([&] { (void)engine.run(program_of({rank, rank})); }),
+    EXPECT_EQ(error_of([&] {
+                (void)engine.run(program_of({rank, rank}));
+              }),
               "the program has 2 rank classes, the engine has room for 1");
     rank.collective(rank.world, 1_GB);
     EXPECT_EQ(error_of([&] { (void)engine.run(program_of({rank})); }),
@@ -698,8 +713,8 @@ TEST(EngineErrors, RoomAndLinks) {
 
 // ---- A real cluster ----------------------------------------------------------------------------
 
-// On a preset the engine adds nothing to the cost model: an idle collective takes its idle time, plus
-// 20 us until the host has launched it.
+// On a preset the engine adds nothing to the cost model: an idle collective takes its idle time,
+// plus 20 us until the host has launched it.
 TEST(EngineIdle, CollectiveOnAPresetTakesItsIdleTime) {
   for (const int nodes : {1, 4}) {
     isolated([nodes] {
@@ -718,8 +733,7 @@ TEST(EngineIdle, CollectiveOnAPresetTakesItsIdleTime) {
         const CollectiveCost cost = collective_cost(cluster, CollectiveOp::AllGather,
                                                     Bytes(elements), {cluster.world_size(), nodes});
         expect_exact(span_of(timeline, call).start, 20 * us);
-        expect_exact(span_of(timeline, call).end,
-                     20 * us + cost.idle_time(cluster).count());
+        expect_exact(span_of(timeline, call).end, 20 * us + cost.idle_time(cluster).count());
       }
     });
   }

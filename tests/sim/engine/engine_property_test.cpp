@@ -1,9 +1,9 @@
 /// What must hold of every program: random ones, from a seed.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "tests/sim/engine/engine_test_support.h"
 
@@ -14,9 +14,7 @@ namespace {
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed) {}
-  int below(int limit) {
-    return static_cast<int>(engine_() % static_cast<std::uint64_t>(limit));
-  }
+  int below(int limit) { return static_cast<int>(engine_() % static_cast<std::uint64_t>(limit)); }
   bool chance(int percent) { return below(100) < percent; }
 
  private:
@@ -60,7 +58,8 @@ std::vector<RankBuilder> random_ranks(int classes, Random& random) {
       } else if (what < 70) {
         op = rank.collective(where == 0 ? rank.world : rank.other, size, after, host);
       } else if (what < 78) {
-        op = rank.copy(on, where == 0 ? Copy::Direction::HostToDevice : Copy::Direction::DeviceToHost,
+        op = rank.copy(on,
+                       where == 0 ? Copy::Direction::HostToDevice : Copy::Direction::DeviceToHost,
                        size, after);
       } else if (what < 90) {
         op = rank.stream_wait(on, after);
@@ -189,9 +188,7 @@ void expect_streams_in_order(const Program& program, const Timeline& timeline) {
 }
 
 void expect_sorted(const Timeline& timeline) {
-  const auto key = [](const Span& s) {
-    return std::tuple(s.start, s.rank_class, s.stream, s.op);
-  };
+  const auto key = [](const Span& s) { return std::tuple(s.start, s.rank_class, s.stream, s.op); };
   EXPECT_TRUE(std::is_sorted(timeline.spans.begin(), timeline.spans.end(),
                              [&](const Span& a, const Span& b) { return key(a) < key(b); }));
 }
@@ -204,8 +201,8 @@ std::size_t activities(const Program& program) {
   return count;
 }
 
-/// `classes` rank classes; with one, collectives hold SMs too. (With several, a class may slow its own
-/// kernels while it waits for another class that does the same: no serial sum bounds that.)
+/// `classes` rank classes; with one, collectives hold SMs too. (With several, a class may slow its
+/// own kernels while it waits for another class that does the same: no serial sum bounds that.)
 void check_random_programs(int classes, int launch_queue_depth, std::uint64_t first_seed) {
   isolated([&] {
     Figures figures;
@@ -240,8 +237,8 @@ TEST_P(EngineProperty, EndLiesBetweenCriticalPathAndSerialSum) {
 
 INSTANTIATE_TEST_SUITE_P(RankClasses, EngineProperty, ::testing::Values(1, 2, 3, 7));
 
-// The same with a launch queue that is often full. (It may even end earlier than an endless queue: what
-// is launched later leaves links and SMs to others.)
+// The same with a launch queue that is often full. (It may even end earlier than an endless queue:
+// what is launched later leaves links and SMs to others.)
 class EngineQueueProperty : public ::testing::TestWithParam<int> {};
 
 TEST_P(EngineQueueProperty, EndLiesBetweenCriticalPathAndSerialSum) {

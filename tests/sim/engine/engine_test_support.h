@@ -2,22 +2,23 @@
 /// Hand-made clusters and programs whose times are worked out in the tests, one process a test.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "sim/engine/engine.h"
 
 namespace zerosim::testing {
 
-/// Runs `body` in a child process, for SimGrid allows one engine a process. Its failures are this test's.
+/// Runs `body` in a child process, for SimGrid allows one engine a process. Its failures are this
+/// test's.
 inline void isolated(const std::function<void()>& body) {
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -205,6 +206,8 @@ inline void expect_exact(Seconds found, double expected, double tolerance = 1e-1
   EXPECT_NEAR(found.count(), expected, tolerance * expected);
 }
 /// Equal to 1e-9: with contention.
-inline void expect_shared(Seconds found, double expected) { expect_exact(found, expected, 1e-9); }
+inline void expect_shared(Seconds found, double expected) {
+  expect_exact(found, expected, 1e-9);
+}
 
 }  // namespace zerosim::testing

@@ -1,9 +1,9 @@
 #include "sim/engine/kernel_time.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "sim/base/error.h"
 #include "sim/engine/host_time.h"
@@ -29,8 +29,8 @@ KernelTime time_on(const std::string& gpu, const Kernel& kernel) {
   return kernel_time(kernel, gpu_spec(gpu), kernel_efficiency(gpu_spec(gpu)));
 }
 
-// e0 = eta MAMF / peak: kernels.md section 6: 0.749 x 794.5 = 595 TFLOPS on H100, 0.83 x 271.2 = 225 on
-// A100, and the fitted 0.534 of B200.
+// e0 = eta MAMF / peak: kernels.md section 6: 0.749 x 794.5 = 595 TFLOPS on H100, 0.83 x 271.2 =
+// 225 on A100, and the fitted 0.534 of B200.
 TEST(KernelEfficiency, TrainingRateIsAShareOfTheBestMatmul) {
   EXPECT_NEAR(kernel_efficiency(gpu_spec("H100-SXM5-80")).gemm_e0 * 989, 595, 0.2);
   EXPECT_NEAR(kernel_efficiency(gpu_spec("A100-SXM4-80")).gemm_e0 * 312, 225.1, 0.1);
@@ -51,9 +51,11 @@ TEST(KernelEfficiency, EveryGpuHasARowWithItsSource) {
   }
 }
 
-// m = n = k = 4096 on 108 SMs, K0 = 128. Tile 128 x 256: 32 x 16 = 512 tiles, 512 / 108 = 4.7407 waves:
+// m = n = k = 4096 on 108 SMs, K0 = 128. Tile 128 x 256: 32 x 16 = 512 tiles, 512 / 108 = 4.7407
+// waves:
 //   w = 0.5 x 5 + 0.5 x 4.7407 = 4.87037;  cost = 4.87037 x 32768 x 4224 = 6.74117e8
-// Tile 128 x 128 (0.95): 1024 tiles, 9.4815 waves: w = 9.74074, cost = 9.74074 x 16384 x 4224 / 0.95
+// Tile 128 x 128 (0.95): 1024 tiles, 9.4815 waves: w = 9.74074, cost = 9.74074 x 16384 x 4224 /
+// 0.95
 //   = 7.096e8: worse; 64-wide tiles: worse yet.
 //   efficiency = 4096^3 / 108 / 6.74117e8 = 0.943886
 TEST(GemmShape, WholeMatrixByHand) {
@@ -65,8 +67,8 @@ TEST(GemmShape, WholeMatrixByHand) {
   EXPECT_NEAR(gemm_shape_efficiency(4096, 4096, 4096, 1, 108, efficiency), expected, 1e-12);
 }
 
-// m = n = 256, k = 65536: 128 x 256 gives 2 tiles, at most 4 k-splits: 8 of 108 SMs. Tile 64 x 128 (0.85):
-// 8 tiles x 4 = 32 on 108: w = 1, cost = 8192 (16384 + 128) / 0.85 x 1.05.
+// m = n = 256, k = 65536: 128 x 256 gives 2 tiles, at most 4 k-splits: 8 of 108 SMs. Tile 64 x 128
+// (0.85): 8 tiles x 4 = 32 on 108: w = 1, cost = 8192 (16384 + 128) / 0.85 x 1.05.
 TEST(GemmShape, SplitsLongProducts) {
   const KernelEfficiency efficiency = kernel_efficiency(gpu_spec("A100-SXM4-80"));
   const double cost = 64.0 * 128 * (65536.0 / 4 + 128) / 0.85 * 1.05;
@@ -118,7 +120,8 @@ TEST(KernelTime, NoPublishedPeak) {
   }
 }
 
-// A100, head 128, s = 2048, 32 heads: 185 TFLOPS x 2048 / 2548 forward, 0.75 of that backward; head 64: 160.
+// A100, head 128, s = 2048, 32 heads: 185 TFLOPS x 2048 / 2548 forward, 0.75 of that backward; head
+// 64: 160.
 TEST(KernelTime, Attention) {
   Kernel kernel;
   kernel.kernel_class = KernelClass::Attention;
@@ -136,7 +139,8 @@ TEST(KernelTime, Attention) {
   EXPECT_NEAR(time_on("A100-SXM4-80", kernel).sm_time.count(), forward * 185 / 160, 1e-12);
   // One head of 2048 tokens is 16 blocks for 108 SMs.
   kernel.k = 1;
-  EXPECT_NEAR(time_on("A100-SXM4-80", kernel).sm_time.count(), forward * 185 / 160 * 108 / 16, 1e-12);
+  EXPECT_NEAR(time_on("A100-SXM4-80", kernel).sm_time.count(), forward * 185 / 160 * 108 / 16,
+              1e-12);
 }
 
 // b / (0.85 b / (b + W 3 us) W) = b / (0.85 W) + 3 us / 0.85, and the gap of 2 us, a launch.
@@ -154,8 +158,8 @@ TEST(KernelTime, MemoryBound) {
                    2e9 / (0.85 * 2039e9));
 }
 
-// Anchor of kernels.md section 6: a forward of Llama-7B's GEMMs (6.6e9 parameters in blocks and head) on
-// 2048 tokens runs at 200-245 TFLOPS on A100.
+// Anchor of kernels.md section 6: a forward of Llama-7B's GEMMs (6.6e9 parameters in blocks and
+// head) on 2048 tokens runs at 200-245 TFLOPS on A100.
 TEST(KernelTime, LlamaLayerOnA100RunsAtTrainingRates) {
   double flops = 0;
   double seconds = 0;
@@ -169,8 +173,8 @@ TEST(KernelTime, LlamaLayerOnA100RunsAtTrainingRates) {
   EXPECT_LT(flops / seconds, 245e12);
 }
 
-// Section 5: a GPT layer takes 120-200 us of host forward (17 kernels, 10 module calls) and 250-400 us
-// backward (30-40 kernels).
+// Section 5: a GPT layer takes 120-200 us of host forward (17 kernels, 10 module calls) and 250-400
+// us backward (30-40 kernels).
 TEST(HostTime, LayersTakeWhatEagerPytorchTakes) {
   const HostTimes times = default_host_times();
   const double forward =
@@ -212,8 +216,8 @@ TEST(Timeline, SortsByStartRankStreamOp) {
   EXPECT_EQ(timeline.host_spans[2].rank_class, 1);
 }
 
-// FNV-1a of no bytes is its offset basis. Below a nanosecond nothing changes; rank class, stream, start and
-// end count, the number of the operation does not.
+// FNV-1a of no bytes is its offset basis. Below a nanosecond nothing changes; rank class, stream,
+// start and end count, the number of the operation does not.
 TEST(Timeline, FingerprintSeesNanoseconds) {
   EXPECT_EQ(fingerprint({}), 0xcbf29ce484222325U);
   Timeline timeline;
