@@ -18,6 +18,8 @@ class CompareCommand : public Command {
     add_batch_flags(app, flags_);
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
+    app.add_flag("--assumptions", list_assumptions_,
+                 "List every default that was filled in and where constants come from");
     app.add_flag("--json", json_, "JSON");
   }
 
@@ -34,7 +36,7 @@ class CompareCommand : public Command {
       add_inputs(json, flags_);
       print(json);
     } else {
-      print(comparison_text(comparison));
+      print(comparison_text(comparison, list_assumptions_));
     }
     const bool any_fits = std::any_of(
         comparison.strategies.begin(), comparison.strategies.end(),
@@ -44,6 +46,7 @@ class CompareCommand : public Command {
 
  private:
   ExperimentFlags flags_;
+  bool list_assumptions_ = false;
   bool json_ = false;
 };
 

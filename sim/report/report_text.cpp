@@ -200,14 +200,16 @@ std::string throughput_section(const ThroughputReport& throughput) {
 
 }  // namespace
 
-std::string comparison_text(const Comparison& comparison) {
+std::string comparison_text(const Comparison& comparison, bool list_assumptions) {
   std::string out = comparison_title(comparison) + "\n";
   out += strategy_table(comparison.strategies,
                         joined({verdict_metrics(), class_metrics(), total_metrics(), time_metrics(),
                                 rate_metrics()}));
   if (!comparison.sentences.empty()) out += "\n";
   for (const std::string& sentence : comparison.sentences) out += wrap(sentence, kReportColumns);
-  return out + warnings_and_assumptions(comparison.strategies);
+  return out + warnings_text(comparison.strategies) +
+         (list_assumptions ? assumptions_text(comparison.strategies)
+                           : assumptions_count(comparison.strategies));
 }
 
 std::string memory_comparison_text(const Comparison& comparison) {
@@ -224,7 +226,7 @@ std::string memory_comparison_text(const Comparison& comparison) {
   for (const StrategyReport& report : comparison.strategies) {
     out += wrap(format("{}: peak at {}", report.name, report.memory.peak_op), kReportColumns);
   }
-  return out + warnings_and_assumptions(comparison.strategies);
+  return out + warnings_text(comparison.strategies) + assumptions_text(comparison.strategies);
 }
 
 std::string strategy_text(const StrategyReport& report, const Experiment& experiment) {
@@ -240,7 +242,7 @@ std::string strategy_text(const StrategyReport& report, const Experiment& experi
   out += time_section(report.time) + "\n";
   out += communication_section(report.communication) + "\n";
   out += throughput_section(report.throughput);
-  return out + warnings_and_assumptions({&report, 1});
+  return out + warnings_text({&report, 1}) + assumptions_text({&report, 1});
 }
 
 }  // namespace zerosim

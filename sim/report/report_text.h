@@ -11,7 +11,8 @@ namespace zerosim {
 
 inline constexpr int kJsonVersion = 1;
 
-[[nodiscard]] std::string comparison_text(const Comparison& comparison);
+/// \param list_assumptions  false: only their number.
+[[nodiscard]] std::string comparison_text(const Comparison& comparison, bool list_assumptions);
 [[nodiscard]] JsonValue comparison_json(const Comparison& comparison);
 
 [[nodiscard]] std::string strategy_text(const StrategyReport& report, const Experiment& experiment);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -134,10 +135,22 @@ std::string strategy_table(std::span<const StrategyReport> strategies, const Met
   return out;
 }
 
-std::string warnings_and_assumptions(std::span<const StrategyReport> strategies) {
-  return sentences_by_strategy("Warnings", strategies, warning_sentences) +
-         sentences_by_strategy("Assumptions", strategies,
+std::string warnings_text(std::span<const StrategyReport> strategies) {
+  return sentences_by_strategy("Warnings", strategies, warning_sentences);
+}
+
+std::string assumptions_text(std::span<const StrategyReport> strategies) {
+  return sentences_by_strategy("Assumptions", strategies,
                                [](const StrategyReport& report) { return report.assumptions; });
+}
+
+std::string assumptions_count(std::span<const StrategyReport> strategies) {
+  std::set<std::string> sentences;
+  for (const StrategyReport& report : strategies) {
+    sentences.insert(report.assumptions.begin(), report.assumptions.end());
+  }
+  return format("\n{} assumptions (defaults, sources of constants): --assumptions lists them\n",
+                sentences.size());
 }
 
 }  // namespace zerosim

@@ -23,8 +23,12 @@ using Metrics = std::vector<Metric>;
 [[nodiscard]] std::string strategy_table(std::span<const StrategyReport> strategies,
                                          const Metrics& metrics);
 
-/// Paragraphs "Warnings" and "Assumptions", each sentence once: first those that hold for all
-/// strategies, then the others after the names of those that they hold for.
-[[nodiscard]] std::string warnings_and_assumptions(std::span<const StrategyReport> strategies);
+/// Paragraph "Warnings", each sentence once: first those that hold for all strategies, then the
+/// others after the names of those that they hold for. "" if there is none.
+[[nodiscard]] std::string warnings_text(std::span<const StrategyReport> strategies);
+/// Paragraph "Assumptions", in the same way.
+[[nodiscard]] std::string assumptions_text(std::span<const StrategyReport> strategies);
+/// One line with their number and where to see them.
+[[nodiscard]] std::string assumptions_count(std::span<const StrategyReport> strategies);
 
 }  // namespace zerosim

@@ -29,7 +29,7 @@ int lines_with(const std::string& report, const std::string& text) {
 }
 
 TEST(ComparisonText, ShowsEveryMetricOnce) {
-  const std::string text = collapsed(comparison_text(sample_comparison({"ddp", "zero2"})));
+  const std::string text = collapsed(comparison_text(sample_comparison({"ddp", "zero2"}), false));
   // 21 GiB of classes + 0.25 fragmentation + 0.75 context = 22.00 GiB of 40.
   EXPECT_THAT(text, HasSubstr(" in all 22.00 22.00\n"));
   EXPECT_THAT(text, HasSubstr("verdict tight tight\n"));
@@ -43,10 +43,12 @@ TEST(ComparisonText, ShowsEveryMetricOnce) {
 }
 
 TEST(ComparisonText, FiveLongNamesStayWithin100Columns) {
-  const std::string text = comparison_text(sample_comparison(
-      {"ddp", "/home/someone/experiments/2024-05/ds_config.zero1.json",
-       "a_very_long_configuration_name_without_any_use.zero2.json",
-       "anotherVeryLongConfigurationNameWithoutSeparators", "ds_zero3_offload_none_bucket_auto"}));
+  const std::string text = comparison_text(
+      sample_comparison({"ddp", "/home/someone/experiments/2024-05/ds_config.zero1.json",
+                         "a_very_long_configuration_name_without_any_use.zero2.json",
+                         "anotherVeryLongConfigurationNameWithoutSeparators",
+                         "ds_zero3_offload_none_bucket_auto"}),
+      true);
   EXPECT_LE(widest_line(text), 100U);
   EXPECT_TRUE(is_plain_ascii(text));
   EXPECT_EQ(lines_with(text, "verdict"), 1);  // one table
@@ -57,10 +59,20 @@ TEST(ComparisonText, ManyStrategiesStayWithin100Columns) {
   for (int i = 0; i < 9; ++i) names.push_back("strategy_number_" + std::to_string(i));
   Comparison comparison = sample_comparison(names);
   comparison.strategies[2].verdict = Verdict::DoesNotFit;
-  const std::string text = comparison_text(comparison);
+  const std::string text = comparison_text(comparison, true);
   EXPECT_LE(widest_line(text), 100U);
   EXPECT_THAT(text, HasSubstr("no fit"));
   EXPECT_EQ(lines_with(text, "verdict"), 2);  // seven columns fit: 70 / (8 + 2)
+}
+
+TEST(ComparisonText, CountsAssumptionsThatItDoesNotList) {
+  Comparison comparison = sample_comparison({"ddp", "zero1"});
+  comparison.strategies[0].assumptions = {"a", "b"};
+  comparison.strategies[1].assumptions = {"b", "c"};
+  const std::string text = comparison_text(comparison, false);
+  EXPECT_THAT(text, HasSubstr("\n3 assumptions (defaults, sources of constants): --assumptions "
+                              "lists them\n"));
+  EXPECT_THAT(text, Not(HasSubstr("  - a")));
 }
 
 TEST(ComparisonText, SaysCommonAssumptionsOnce) {
@@ -71,7 +83,7 @@ TEST(ComparisonText, SaysCommonAssumptionsOnce) {
       "reduce_bucket_size 500000000: DeepSpeed's default");
   comparison.strategies[2].assumptions.push_back("overlap_comm false: DeepSpeed's default");
   comparison.strategies[0].warnings.push_back({"dp_degree_1_no_sharding", "nothing is sharded"});
-  const std::string text = comparison_text(comparison);
+  const std::string text = comparison_text(comparison, true);
   EXPECT_EQ(lines_with(text, "sequence 2048: --seq is not given"), 1);
   EXPECT_THAT(text, HasSubstr("  - sequence 2048: --seq is not given; our default\n"));
   EXPECT_THAT(text, HasSubstr("  - zero1, zero2: reduce_bucket_size 500000000"));
