@@ -25,54 +25,6 @@ std::uint64_t nanoseconds(Seconds time) {
 
 // ---- names -----------------------------------------------------------------------------------
 
-std::string_view host_name(HostWork work) {
-  switch (work) {
-    case HostWork::None:
-      return "host";
-    case HostWork::KernelLaunch:
-      return "kernel_launch";
-    case HostWork::BackwardLaunch:
-      return "backward_launch";
-    case HostWork::OptimizerLaunch:
-      return "optimizer_launch";
-    case HostWork::CollectiveLaunch:
-      return "collective_launch";
-    case HostWork::ModuleHook:
-      return "module_hook";
-    case HostWork::GradientHook:
-      return "gradient_hook";
-    case HostWork::EventRecord:
-      return "event_record";
-    case HostWork::ModuleCall:
-      return "module_call";
-    case HostWork::StepOverhead:
-      return "step_overhead";
-  }
-  return "host";
-}
-
-std::string_view kind_name(OpKind kind) {
-  switch (kind) {
-    case OpKind::Host:
-      return "host";
-    case OpKind::Kernel:
-      return "kernel";
-    case OpKind::Copy:
-      return "copy";
-    case OpKind::Collective:
-      return "collective";
-    case OpKind::StreamWait:
-      return "stream_wait";
-    case OpKind::HostWait:
-      return "host_wait";
-    case OpKind::Allocate:
-      return "allocate";
-    case OpKind::Free:
-      return "free";
-  }
-  return "host";
-}
-
 template <typename Payload>
 const Payload& payload_of(const std::vector<Payload>& pool, const Op& op) {
   ZS_CHECK(op.payload >= 0 && static_cast<std::size_t>(op.payload) < pool.size(), "payload exists");
@@ -88,7 +40,7 @@ std::string_view device_name(const RankProgram& rank, const Op& op) {
   if (op.kind == OpKind::Kernel) return payload_of(rank.kernels, op).name;
   if (op.kind == OpKind::Collective) return to_string(payload_of(rank.collectives, op).kind);
   if (op.kind == OpKind::Copy) return copy_name(payload_of(rank.copies, op));
-  return kind_name(op.kind);
+  return to_string(op.kind);
 }
 
 // ---- interned strings ------------------------------------------------------------------------
@@ -233,7 +185,7 @@ class PerfettoWriter {
     const Op& op = op_of(span.rank_class, span.op);
     ZS_CHECK(span.stream.valid() && span.stream.index() < rank.streams.size(), "stream exists");
     const std::uint64_t track = tracks(span.rank_class).stream + span.stream.index();
-    begin_slice(track, span.start, device_name(rank, op), kind_name(op.kind));
+    begin_slice(track, span.start, device_name(rank, op), to_string(op.kind));
     annotate_payload(rank, op);
     annotate_origin(op);
     emit();
@@ -244,7 +196,7 @@ class PerfettoWriter {
     const Op& op = op_of(span.rank_class, span.op);
     const std::uint64_t track = tracks(span.rank_class).host;
     const std::string_view working =
-        op.host_work == HostWork::None ? kind_name(op.kind) : host_name(op.host_work);
+        op.host_work == HostWork::None ? to_string(op.kind) : to_string(op.host_work);
     begin_slice(track, span.start, span.waiting ? "wait_for_device" : working,
                 span.waiting ? "host_wait" : "host");
     annotate_origin(op);

@@ -7,33 +7,12 @@
 
 #include "sim/analysis/report.h"
 #include "sim/analysis/volume.h"
+#include "sim/engine/collective_call.h"
 #include "topology/collective_model.h"
 
 namespace zerosim {
 
 namespace {
-
-CollectiveOp operation(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::AllReduce:
-      return CollectiveOp::AllReduce;
-    case CollectiveKind::AllGather:
-      return CollectiveOp::AllGather;
-    case CollectiveKind::ReduceScatter:
-      return CollectiveOp::ReduceScatter;
-    case CollectiveKind::Broadcast:
-      return CollectiveOp::Broadcast;
-    case CollectiveKind::Reduce:
-      return CollectiveOp::Reduce;
-  }
-  return CollectiveOp::AllReduce;
-}
-
-/// Ranks fill nodes one after the other.
-CollectiveGroup placement(const Cluster& cluster, int ranks) {
-  const int per_node = std::max(1, cluster.gpus_per_node);
-  return {ranks, std::max(1, (ranks + per_node - 1) / per_node)};
-}
 
 /// Calls `visit(collective, group size)` for each collective of the last step, in host order.
 template <typename Visit>
@@ -87,7 +66,7 @@ CommunicationReport count_communication(const Program& program, const Cluster& c
     Sent& sent = entry->second;
     if (added) {
       const CollectiveCost cost =
-          collective_cost(cluster, operation(collective.kind), size, placement(cluster, ranks));
+          collective_cost(cluster, collective_op(collective.kind), size, placement(cluster, ranks));
       sent = {cost.sent_per_rank, cost.inter_node};
     }
     OperationTotals& totals = report.by_operation[std::string(to_string(collective.kind))];

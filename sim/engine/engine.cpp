@@ -9,6 +9,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/engine/collective_call.h"
 #include "sim/engine/machine.h"
 
 namespace zerosim {
@@ -20,58 +21,9 @@ using internal::MachineEvent;
 
 constexpr std::int32_t kNone = -1;
 
-bool on_device(OpKind kind) {
-  return kind == OpKind::Kernel || kind == OpKind::Copy || kind == OpKind::Collective ||
-         kind == OpKind::StreamWait;
-}
-
-std::string_view name_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::Host:
-      return "host work";
-    case OpKind::Kernel:
-      return "kernel";
-    case OpKind::Copy:
-      return "copy";
-    case OpKind::Collective:
-      return "collective";
-    case OpKind::StreamWait:
-      return "stream wait";
-    case OpKind::HostWait:
-      return "host wait";
-    case OpKind::Allocate:
-      return "allocation";
-    case OpKind::Free:
-      return "free";
-  }
-  return "operation";
-}
-
-CollectiveOp collective_op(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::AllReduce:
-      return CollectiveOp::AllReduce;
-    case CollectiveKind::AllGather:
-      return CollectiveOp::AllGather;
-    case CollectiveKind::ReduceScatter:
-      return CollectiveOp::ReduceScatter;
-    case CollectiveKind::Broadcast:
-      return CollectiveOp::Broadcast;
-    case CollectiveKind::Reduce:
-      return CollectiveOp::Reduce;
-  }
-  return CollectiveOp::AllReduce;
-}
-
 LinkClass::Kind link_of(Copy::Direction direction) {
   return direction == Copy::Direction::HostToDevice ? LinkClass::Kind::HostToDevice
                                                     : LinkClass::Kind::DeviceToHost;
-}
-
-/// Nodes that a group covers: ranks fill nodes one after the other.
-CollectiveGroup placement(const Cluster& cluster, const ProcessGroup& group) {
-  const int per_node = std::max(1, cluster.gpus_per_node);
-  return {group.size, std::max(1, (group.size + per_node - 1) / per_node)};
 }
 
 std::vector<LinkClass> links_of(const Cluster& cluster, const EngineOptions& options) {
@@ -133,7 +85,7 @@ class Costs {
       entry->second = options_.collective_cost
                           ? options_.collective_cost(call, group)
                           : collective_cost(cluster_, collective_op(call.kind),
-                                            collective_size(call), placement(cluster_, group));
+                                            collective_size(call), placement(cluster_, group.size));
       merge_loads(entry->second.loads);
     }
     return entry->second;
@@ -394,7 +346,7 @@ void Execution::prepare_ops(RankState& rank) {
     }
     OpState& leader = rank.ops[static_cast<std::size_t>(own.leader)];
     leader.pending += static_cast<std::int32_t>(op.dependency_count);
-    if (!on_device(op.kind)) {
+    if (!runs_on_device(op.kind)) {
       continue;
     }
     ++leader.pending;  // its issue
@@ -584,7 +536,7 @@ bool Execution::walk_op(int rank_class, const Op& op, std::int32_t index) {
   if (!resumed) {
     spend(rank_class, index, costs_.host(op));
   }
-  if (on_device(op.kind)) {
+  if (runs_on_device(op.kind)) {
     if (own.unready >= launch_queue_depth_) {
       own.host_state = HostState::WaitsForQueue;
       return false;
@@ -846,7 +798,7 @@ void Execution::end_meeting(std::int32_t meeting, Seconds time) {
 std::string Execution::describe(int rank_class, std::int32_t op) const {
   const RankProgram& program = *rank(rank_class).program;
   const Op& own = op_of(rank_class, op);
-  std::string what(name_of(own.kind));
+  std::string what(to_string(own.kind));
   if (own.kind == OpKind::Collective) {
     const Collective& call = call_of(rank_class, op);
     what = format("{} of {} bytes", to_string(call.kind), collective_size(call).count());
@@ -891,7 +843,7 @@ std::string Execution::reason(int rank_class, std::int32_t op) const {
         return "for " + describe(rank_class, dependency.value());
       }
     }
-    if (on_device(op_of(rank_class, member).kind) && !state(rank_class, member).issued_yet) {
+    if (runs_on_device(op_of(rank_class, member).kind) && !state(rank_class, member).issued_yet) {
       return format("for the launch of {}", describe(rank_class, member));
     }
   }

@@ -8,11 +8,6 @@ namespace zerosim {
 
 namespace {
 
-bool on_device(OpKind kind) {
-  return kind == OpKind::Kernel || kind == OpKind::Copy || kind == OpKind::Collective ||
-         kind == OpKind::StreamWait;
-}
-
 std::size_t payloads(const RankProgram& rank, OpKind kind) {
   switch (kind) {
     case OpKind::Kernel:
@@ -34,7 +29,7 @@ std::size_t payloads(const RankProgram& rank, OpKind kind) {
 
 void check_op(const RankProgram& rank, std::size_t index) {
   const Op& op = rank.ops[index];
-  ZS_CHECK(on_device(op.kind) == op.stream.valid(),
+  ZS_CHECK(runs_on_device(op.kind) == op.stream.valid(),
            "device operations and only they have a stream");
   ZS_CHECK(!op.stream.valid() || op.stream.index() < rank.streams.size(), "stream exists");
   const std::size_t limit = payloads(rank, op.kind);
@@ -42,7 +37,8 @@ void check_op(const RankProgram& rank, std::size_t index) {
            "payload exists");
   for (const OpId dependency : rank.dependencies_of(op)) {
     ZS_CHECK(dependency.valid() && dependency.index() < index, "dependencies point backwards");
-    ZS_CHECK(on_device(rank.ops[dependency.index()].kind), "only device operations are waited for");
+    ZS_CHECK(runs_on_device(rank.ops[dependency.index()].kind),
+             "only device operations are waited for");
   }
 }
 
@@ -63,6 +59,24 @@ void check_buffers(const RankProgram& rank) {
 }
 
 }  // namespace
+
+bool runs_on_device(OpKind kind) {
+  return kind == OpKind::Kernel || kind == OpKind::Copy || kind == OpKind::Collective ||
+         kind == OpKind::StreamWait;
+}
+
+std::string_view to_string(OpKind kind) {
+  constexpr std::array<std::string_view, 8> kNames = {
+      "host", "kernel", "copy", "collective", "stream_wait", "host_wait", "allocate", "free"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view to_string(HostWork work) {
+  constexpr std::array<std::string_view, 10> kNames = {
+      "host",        "kernel_launch", "backward_launch", "optimizer_launch", "collective_launch",
+      "module_hook", "gradient_hook", "event_record",    "module_call",      "step_overhead"};
+  return kNames[static_cast<std::size_t>(work)];
+}
 
 std::string_view to_string(Phase phase) {
   constexpr std::array<std::string_view, 4> kNames = {"init", "fwd", "bwd", "step"};

@@ -34,6 +34,11 @@ enum class OpKind : std::uint8_t {
   Free,
 };
 
+/// "host", "kernel", "copy", "collective", "stream_wait", "host_wait", "allocate", "free".
+[[nodiscard]] std::string_view to_string(OpKind kind);
+/// Whether operations of this kind are put on a stream.
+[[nodiscard]] bool runs_on_device(OpKind kind);
+
 /// Words of the recordings: "init", "fwd", "bwd", "step".
 enum class Phase : std::uint8_t { Init, Forward, Backward, Step };
 [[nodiscard]] std::string_view to_string(Phase phase);
@@ -51,6 +56,9 @@ enum class HostWork : std::uint8_t {
   ModuleCall,        ///< nn.Module.__call__
   StepOverhead,      ///< Python of optimizer.step, zero_grad and the loop, once a step
 };
+
+/// "kernel_launch", "module_hook", ...; "host" for None.
+[[nodiscard]] std::string_view to_string(HostWork work);
 
 /// ZeRO paper's classes, finer where reports tell them apart (spec E1).
 enum class MemoryClass : std::uint8_t {

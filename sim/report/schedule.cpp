@@ -13,54 +13,6 @@ namespace {
 
 using Align = TextTable::Align;
 
-std::string_view kind_name(OpKind kind) {
-  switch (kind) {
-    case OpKind::Host:
-      return "host";
-    case OpKind::Kernel:
-      return "kernel";
-    case OpKind::Copy:
-      return "copy";
-    case OpKind::Collective:
-      return "collective";
-    case OpKind::StreamWait:
-      return "stream_wait";
-    case OpKind::HostWait:
-      return "host_wait";
-    case OpKind::Allocate:
-      return "allocate";
-    case OpKind::Free:
-      return "free";
-  }
-  return "";
-}
-
-std::string_view host_work_name(HostWork work) {
-  switch (work) {
-    case HostWork::None:
-      return "";
-    case HostWork::KernelLaunch:
-      return "kernel_launch";
-    case HostWork::BackwardLaunch:
-      return "backward_launch";
-    case HostWork::OptimizerLaunch:
-      return "optimizer_launch";
-    case HostWork::CollectiveLaunch:
-      return "collective_launch";
-    case HostWork::ModuleHook:
-      return "module_hook";
-    case HostWork::GradientHook:
-      return "gradient_hook";
-    case HostWork::EventRecord:
-      return "event_record";
-    case HostWork::ModuleCall:
-      return "module_call";
-    case HostWork::StepOverhead:
-      return "step_overhead";
-  }
-  return "";
-}
-
 /// Looks an operation's payload and names up in its program.
 class OpView {
  public:
@@ -78,7 +30,8 @@ class OpView {
     return op_.stream.valid() ? rank_.streams[op_.stream.index()].name : "";
   }
   [[nodiscard]] std::string host() const {
-    const std::string name(host_work_name(op_.host_work));
+    if (op_.host_work == HostWork::None) return "";
+    const std::string name(to_string(op_.host_work));
     return op_.host_count > 1 ? format("{} x {}", op_.host_count, name) : name;
   }
   /// What the operation does, beyond its kind.
@@ -179,7 +132,7 @@ std::string operations_table(const Program& program) {
     const Op& op = rank.ops[i];
     const OpView view(program, rank, op);
     table.add_row({std::to_string(i), std::to_string(op.step), std::to_string(op.micro_step),
-                   std::string(to_string(op.phase)), std::string(kind_name(op.kind)), view.what(),
+                   std::string(to_string(op.phase)), std::string(to_string(op.kind)), view.what(),
                    view.stream(), view.host(), std::string(op.rule), view.module()});
   }
   return table.text() + format("{} operations\n", rank.ops.size());

@@ -641,7 +641,7 @@ TEST(EngineErrors, DeadlockNamesWhoWaitsForWhat) {
         "the simulation stops at 0 s although operations are left: operation 0 (all_reduce of "
         "1000000000 bytes, stream \"nccl:WORLD\") of rank class 0 (rank 0) waits for operation "
         "2 (all_reduce of 1000000000 bytes, stream \"nccl:WORLD\") of rank class 1 (rank 4), "
-        "which is not launched: its host thread is at operation 1 (host wait) of rank class 1 "
+        "which is not launched: its host thread is at operation 1 (host_wait) of rank class 1 "
         "(rank 4)");
     // SMs that were held are free again: 10 ms of kernel take 10 ms.
     RankBuilder c;
