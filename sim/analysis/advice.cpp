@@ -183,6 +183,7 @@ std::string excess(const MemoryReport& memory) {
 
 std::string do_not_fit(const std::vector<const StrategyReport*>& reports) {
   std::vector<std::string> parts;
+  parts.reserve(reports.size());
   for (const StrategyReport* report : reports) {
     parts.push_back(format("{} needs {}", report->name, excess(report->memory)));
   }

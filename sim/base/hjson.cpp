@@ -276,7 +276,6 @@ class HjsonReader {
     emit('"', start);
     while (position_ < body_end) {
       if (begins_line) skip_indentation(indentation, body_end);
-      begins_line = false;
       if (position_ >= body_end) break;
       begins_line = peek() == '\n';
       if (peek() != '\r') emit_in_string(peek(), position_);

@@ -125,7 +125,7 @@ ParseFailure first_failure(std::string_view text, const std::string& report) {
   if (std::sscanf(report.c_str(), "* Line %d, Column %d", &line, &column) == 2) {
     failure.offset = offset_of(text, line, column);
   }
-  const std::size_t begin = report.find_first_not_of(" ", report.find('\n') + 1);
+  const std::size_t begin = report.find_first_not_of(' ', report.find('\n') + 1);
   if (begin != std::string::npos) {
     failure.message = report.substr(begin, report.find('\n', begin) - begin);
   }
@@ -223,7 +223,7 @@ void write(const JsonValue& value, bool indented, int depth, std::string& out);
 void write_line_start(bool indented, int depth, std::string& out) {
   if (!indented) return;
   out += '\n';
-  out.append(static_cast<std::size_t>(2 * depth), ' ');
+  out.append(2 * static_cast<std::size_t>(depth), ' ');
 }
 
 void write_container(const JsonValue& value, bool indented, int depth, std::string& out) {
@@ -378,7 +378,7 @@ SourceLocation JsonDocument::key_location(const JsonValue& object, const std::st
   if (!object.isObject() || !object.isMember(key)) return location(object);
   const std::string_view text = state_->parsed();
   std::size_t last_string = std::string_view::npos;
-  std::size_t found = static_cast<std::size_t>(object[key].getOffsetStart());
+  auto found = static_cast<std::size_t>(object[key].getOffsetStart());
   scan(text, static_cast<std::size_t>(object.getOffsetStart()), [&](std::size_t offset, int depth) {
     if (depth == 1 && text[offset] == '"') last_string = offset;
     if (depth == 1 && text[offset] == ':' && last_string != std::string_view::npos) {
@@ -390,8 +390,8 @@ SourceLocation JsonDocument::key_location(const JsonValue& object, const std::st
   return state_->locate_parsed(found);
 }
 
-JsonObject::JsonObject(const JsonDocument& document, const JsonValue& value, std::string path)
-    : document_(document), value_(&value), path_(std::move(path)) {
+JsonObject::JsonObject(JsonDocument document, const JsonValue& value, std::string path)
+    : document_(std::move(document)), value_(&value), path_(std::move(path)) {
   if (value.isObject()) return;
   const std::string prefix = path_.empty() ? "" : path_ + ": ";
   throw ConfigError(document_.location(value),
@@ -488,7 +488,7 @@ Seconds JsonObject::seconds(const std::string& key) {
 JsonObject JsonObject::object(const std::string& key) {
   const JsonValue& value = raw(key);
   if (!value.isObject()) fail(key, mismatch(*this, key, "an object"));
-  return JsonObject(document_, value, path_of(key));
+  return {document_, value, path_of(key)};
 }
 
 std::vector<JsonObject> JsonObject::objects(const std::string& key) {

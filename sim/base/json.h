@@ -71,7 +71,7 @@ class JsonObject {
  public:
   /// \param path  dotted name of the object for messages, e.g. "zero_optimization"; "" for the
   /// root.
-  JsonObject(const JsonDocument& document, const JsonValue& value, std::string path);
+  JsonObject(JsonDocument document, const JsonValue& value, std::string path);
 
   [[nodiscard]] bool has(const std::string& key);
   /// The raw member; null if absent.

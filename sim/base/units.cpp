@@ -34,7 +34,7 @@ constexpr Unit kTimeUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1
 [[noreturn]] void reject(std::string_view text, const std::string& reason,
                          std::string_view example) {
   throw std::invalid_argument(
-      format("\"{}\": {}, expected a number with a unit such as \"{}\"", text, reason, example));
+      format(R"("{}": {}, expected a number with a unit such as "{}")", text, reason, example));
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -75,7 +75,7 @@ Quantity parse_quantity(std::string_view text, std::span<const Unit> units,
     names.emplace_back(unit.name);
   }
   throw std::invalid_argument(
-      format("\"{}\": unknown unit \"{}\", expected one of {}", text, name, join(names, ", ")));
+      format(R"("{}": unknown unit "{}", expected one of {})", text, name, join(names, ", ")));
 }
 
 /// Whole numbers stay exact beyond 2^53; fractions are rounded to the nearest byte.
