@@ -395,7 +395,7 @@ std::vector<std::vector<std::int32_t>> Execution::collectives_by_group(int rank_
     const Stream& stream = program.streams[op.stream.index()];
     if (stream.communicator != call.group) {
       throw SimulationError(format(
-          "{} is on stream \"{}\", which is not the one of its communicator \"{}\"",
+          R"({} is on stream "{}", which is not the one of its communicator "{}")",
           describe(rank_class, index), stream.name, program_.groups[call.group.index()].name));
     }
     result[call.group.index()].push_back(index);
@@ -894,9 +894,9 @@ void Execution::fail_stopped() const {
 // ---- Engine ------------------------------------------------------------------------------------
 
 struct Engine::Impl {
-  Impl(const Cluster& simulated, const EngineOptions& given)
-      : cluster(simulated),
-        options(given),
+  Impl(Cluster simulated, EngineOptions given)
+      : cluster(std::move(simulated)),
+        options(std::move(given)),
         costs(cluster, options),
         machine(links_of(cluster, options), cluster.gpu().sm_count, options.max_rank_classes) {}
 
