@@ -44,7 +44,7 @@ constexpr std::array<LlamaFamily, 4> kLlamaFamilies = {{
 
 /// Keys of `hidden_act` and the class that transformers' ACT2FN makes of them.
 const std::map<std::string, std::string>& activation_classes() {
-  static const std::map<std::string, std::string> classes = {
+  static const std::map<std::string, std::string> kClasses = {
       {"gelu", "GELUActivation"},
       {"gelu_fast", "FastGELUActivation"},
       {"gelu_new", "NewGELUActivation"},
@@ -59,7 +59,7 @@ const std::map<std::string, std::string>& activation_classes() {
       {"swish", "SiLU"},
       {"tanh", "Tanh"},
   };
-  return classes;
+  return kClasses;
 }
 
 std::vector<std::string> supported_model_types() {

@@ -187,7 +187,7 @@ class ListingReader {
   void read_header() {
     const std::string found = root_.string("format");
     if (found != kFormat) {
-      root_.fail("format", format("found \"{}\", expected \"{}\"", found, kFormat));
+      root_.fail("format", format(R"(found "{}", expected "{}")", found, kFormat));
     }
     const std::int64_t version = root_.integer("version");
     if (version != kVersion) {
@@ -203,7 +203,7 @@ class ListingReader {
     if (modules_.empty()) root_.fail("modules", "found none, expected the root first");
     if (!modules_.front().name.empty()) {
       throw ConfigError(modules_.front().where,
-                        format("the first module is \"{}\", expected the root, named \"\"",
+                        format(R"(the first module is "{}", expected the root, named "")",
                                modules_.front().name));
     }
     for (std::size_t i = 0; i < modules_.size(); ++i) {

@@ -183,7 +183,7 @@ class CostModel {
     const std::int64_t weight = 2 * element_;
     forward("rms_norm", per_element(cast_ + square + mean + scale + cast_ + weight), 4);
     const std::int64_t scale_gradients = 2 * kFp32 + 3 * kFp32 + kFp32;
-    const std::int64_t square_gradient = 3 * 2 * kFp32;
+    const std::int64_t square_gradient = std::int64_t{3} * 2 * kFp32;
     const std::int64_t sum = 3 * kFp32;
     backward_input("rms_norm_gradient",
                    per_element(weight + cast_ + scale_gradients + square_gradient + sum + cast_),
@@ -225,7 +225,7 @@ class CostModel {
 
   void multiply() {
     forward("multiply", per_element(3 * element_));
-    backward_input("multiply_gradient", per_element(2 * 3 * element_), 2);
+    backward_input("multiply_gradient", per_element(std::int64_t{2} * 3 * element_), 2);
     cost_.saved = cost_.input;
     scale_gradient();
   }

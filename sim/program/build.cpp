@@ -115,10 +115,9 @@ Program build_program(const Model& model, const Strategy& strategy, const BatchS
         rank.value()));
   }
   if (strategy.checkpointing == ActivationCheckpointing::Full) {
-    program.assumptions.push_back(
+    program.assumptions.emplace_back(
         "activation checkpointing recomputes whole blocks in the order of PyTorch's reentrant "
-        "variant "
-        "(C12.1)");
+        "variant (C12.1)");
   }
   check_program(program);
   return program;

@@ -46,7 +46,6 @@ class Ddp : public FrameworkHooks {
         bucket_of_(model_.parameters.size()),
         gradients_(model_.parameters.size()),
         elements_(trainable_parameter_count(model_)),
-        dtype_(Dtype::F32),
         states_allocated_(context.first_step > 0) {}
 
   void initialize() override {
@@ -166,7 +165,7 @@ class Ddp : public FrameworkHooks {
       Collective all_reduce;
       all_reduce.kind = CollectiveKind::AllReduce;
       all_reduce.input_elements = all_reduce.output_elements = bucket.elements;
-      all_reduce.dtype = dtype_;
+      all_reduce.dtype = Dtype::F32;  // D1.8
       all_reduce.group = group_;
       all_reduce.async = true;
       bucket.all_reduce = builder_.collective(kComputeStream, all_reduce, "D1.4");
@@ -204,7 +203,6 @@ class Ddp : public FrameworkHooks {
     for (const ParameterId id : order) {
       if (!open) {
         buckets_.emplace_back();
-        open = true;
       }
       Bucket& bucket = buckets_.back();
       bucket.parameters.push_back(id);
@@ -244,7 +242,6 @@ class Ddp : public FrameworkHooks {
   std::size_t next_launch_ = 0;
   BufferId bucket_memory_;
   std::int64_t elements_;  ///< trainable
-  Dtype dtype_;
   bool states_allocated_;
 };
 

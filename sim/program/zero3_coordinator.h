@@ -66,7 +66,7 @@ class Zero3Coordinator {
  private:
   struct TraceParameter {
     ParameterId parameter;
-    std::int64_t step_id;
+    std::int64_t step_id = 0;
   };
 
   void complete_trace();
