@@ -793,8 +793,7 @@ class DeepSpeedReader {
         root_.word("gradient_allreduce_op", {"mean", "sum"}).value_or("mean");
     if (operation == "mean") return;
     if (strategy_.zero.stage == 3) {
-      root_.fail("gradient_allreduce_op",
-                 "found \"sum\", which stage 3 refuses, expected \"mean\"");
+      root_.fail("gradient_allreduce_op", R"(found "sum", which stage 3 refuses, expected "mean")");
     }
     root_.not_simulated("gradient_allreduce_op", "sums of gradients");
   }
