@@ -124,6 +124,7 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
   append(report.assumptions, memory_assumptions(built));
   report.time = split_step(built, ran);
   report.communication = count_communication(built, experiment.cluster);
+  report.communication.paper_psi = built.world_size > 1 ? paper_volume(strategy) : 0;
   report.throughput = throughput(experiment, strategy, batch, report.time.step, report.assumptions);
   if (auto note = volume_note(built, strategy)) report.assumptions.push_back(*std::move(note));
 

@@ -55,6 +55,7 @@ struct CommunicationReport {
   Bytes bytes_sent_per_rank;  ///< ring counting
   Bytes inter_node_bytes;     ///< per node
   double psi = 0;             ///< volume / parameter bytes, ring factor (n-1)/n left out (B7)
+  double paper_psi = 0;       ///< what the ZeRO paper counts for this stage (F2); 0: one rank
   std::map<std::string, OperationTotals> by_operation;
 };
 

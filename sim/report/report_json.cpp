@@ -65,6 +65,7 @@ JsonValue communication_json(const CommunicationReport& communication) {
   json["bytes_sent_per_rank"] = bytes(communication.bytes_sent_per_rank);
   json["inter_node_bytes"] = bytes(communication.inter_node_bytes);
   json["psi"] = communication.psi;
+  json["paper_psi"] = communication.paper_psi;
   JsonValue& by_operation = json["by_operation"] = JsonValue(Json::objectValue);
   for (const auto& [operation, totals] : communication.by_operation) {
     JsonValue& entry = by_operation[operation] = JsonValue(Json::objectValue);

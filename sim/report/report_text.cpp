@@ -108,6 +108,8 @@ Metrics rate_metrics() {
        [](const Report& r, int) { return gb(r.communication.bytes_sent_per_rank); }},
       {"  in parameter sizes (psi)",
        [](const Report& r, int) { return format("{:.2f}", r.communication.psi); }},
+      {"  as the ZeRO paper counts",
+       [](const Report& r, int) { return format("{:.2f}", r.communication.paper_psi); }},
   };
 }
 
@@ -186,8 +188,11 @@ std::string communication_section(const CommunicationReport& communication) {
   }
   table.add_row(
       {"in all", std::to_string(communication.collectives), gb(communication.bytes_sent_per_rank)});
-  return table.text() + format("volume {:.2f} x parameter bytes (psi); {} GB leave each node\n",
-                               communication.psi, gb(communication.inter_node_bytes));
+  return table.text() +
+         format(
+             "volume {:.2f} x parameter bytes (psi), {:.2f} as the ZeRO paper counts; {} "
+             "GB leave each node\n",
+             communication.psi, communication.paper_psi, gb(communication.inter_node_bytes));
 }
 
 std::string throughput_section(const ThroughputReport& throughput) {

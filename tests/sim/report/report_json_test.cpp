@@ -27,7 +27,7 @@ TEST(StrategyJson, HasTheDocumentedKeys) {
                                    "forward", "backward", "communication"));
   EXPECT_THAT(json["communication"].getMemberNames(),
               UnorderedElementsAre("collectives", "bytes_sent_per_rank", "inter_node_bytes", "psi",
-                                   "by_operation"));
+                                   "paper_psi", "by_operation"));
   EXPECT_THAT(json["throughput"].getMemberNames(),
               UnorderedElementsAre("tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s",
                                    "tflops_per_gpu", "mfu", "hfu"));

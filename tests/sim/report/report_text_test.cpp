@@ -38,6 +38,8 @@ TEST(ComparisonText, ShowsEveryMetricOnce) {
   EXPECT_THAT(text, HasSubstr("tokens/s per GPU 2000 2000\n"));
   EXPECT_THAT(text, HasSubstr("MFU (%) 39.6 39.6\n"));
   EXPECT_THAT(text, HasSubstr("sent per GPU and step (GB) 3.00 3.00\n"));
+  EXPECT_THAT(text, HasSubstr(" in parameter sizes (psi) 2.50 2.50\n"));
+  EXPECT_THAT(text, HasSubstr(" as the ZeRO paper counts 2.00 2.00\n"));
   EXPECT_THAT(text, HasSubstr("llama-2-7b (6,738,415,616 parameters), sequence 2048"));
   EXPECT_THAT(text, HasSubstr("Choose ddp: it is the fastest that fits.\n"));
 }

@@ -73,6 +73,7 @@ inline StrategyReport sample_report(const std::string& name, int stage) {
   report.communication.bytes_sent_per_rank = Bytes(3'000'000'000);
   report.communication.inter_node_bytes = Bytes(1'500'000'000);
   report.communication.psi = 2.5;
+  report.communication.paper_psi = 2;
   report.communication.by_operation["all_reduce"] = {2, Bytes(1'000'000'000)};
   report.communication.by_operation["reduce_scatter_tensor"] = {10, Bytes(2'000'000'000)};
   report.throughput = {8000, 2000, 4, 123.5, 0.396, 0.41};
