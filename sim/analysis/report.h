@@ -27,7 +27,7 @@ struct MemoryReport {
   Bytes model_states;  ///< as the ZeRO paper counts (data/cases/README.md, `memory.model_states`)
   Bytes parameters, gradients, optimizer_states, activations, temporary_buffers, live_parameters;
   Bytes logits;         ///< at their largest
-  Bytes fragmentation;  ///< 0 until the caching allocator of part 6
+  Bytes fragmentation;  ///< 0 while no caching allocator is simulated
   Bytes context;        ///< CUDA context and NCCL buffers, outside the allocator (E1)
   Bytes peak_allocated, peak_reserved;
   std::string peak_phase, peak_op;

@@ -22,7 +22,7 @@ struct KernelTime {
   Bytes memory_bytes;     ///< traffic on the HBM link class
 };
 
-/// Efficiencies of one GPU kind; a table row, overridable by a calibration (part 8).
+/// Efficiencies of one GPU kind; a table row, overridable by EngineOptions::kernel_time.
 struct KernelEfficiency {
   double gemm_e0 = 0;    ///< share of peak of an ideal tile shape (kernels.md sections 3, 6)
   double gemm_k0 = 128;  ///< K that the prologue costs

@@ -19,7 +19,7 @@ struct BuildOptions {
 /// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.
 /// The rank with the largest local pieces stands for all (design.md section 3): it is
 /// `ranks[0].representative`.
-/// \throws ConfigError  for a strategy that part 1 does not build.
+/// \throws ConfigError  for a strategy that is not simulated yet.
 [[nodiscard]] Program build_program(const Model& model, const Strategy& strategy,
                                     const BatchShape& batch, const BuildOptions& options);
 
