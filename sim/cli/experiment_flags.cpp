@@ -75,6 +75,11 @@ std::string fnv1a(std::string_view bytes) {
   return format("{:016x}", hash);
 }
 
+bool has_dropout(const Model& model) {
+  return std::any_of(model.operators.begin(), model.operators.end(),
+                     [](const Operator& op) { return op.kind == OperatorKind::Dropout; });
+}
+
 bool is_file(const std::string& name) {
   std::error_code error;
   return std::filesystem::is_regular_file(name, error);
@@ -105,6 +110,7 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--precision", flags.precision, "fp32, fp16 or bf16");
   app.add_flag("--no-flash-attention", flags.no_flash_attention,
                "Attention that stores its score matrix");
+  app.add_flag("--dropout", flags.dropout, "The model's dropouts are active, as in training GPT-2");
 }
 
 void add_strategy_flags(CLI::App& app, ExperimentFlags& flags) {
@@ -174,6 +180,13 @@ BatchShape batch_shape(const ExperimentFlags& flags, const Model& model,
   batch.micro_batch =
       optional_integer(flags.micro_batch, "--micro-batch", kMicroBatchRange).value_or(1);
   batch.flash_attention = !flags.no_flash_attention;
+  batch.dropout = flags.dropout;
+  if (!flags.no_flash_attention) {
+    assumptions.emplace_back("flash attention, since --no-flash-attention is not given");
+  }
+  if (!flags.dropout && has_dropout(model)) {
+    assumptions.emplace_back("dropout is off, since --dropout is not given");
+  }
   if (!flags.precision.empty()) {
     batch.compute = model_dtype(parse_precision(flags.precision, "--precision"));
   }
@@ -257,6 +270,7 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("accounting", flags.accounting);
   flag("deepspeed_version", flags.deepspeed_version);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
+  if (flags.dropout) given["dropout"] = true;
 
   JsonValue& files = inputs["files"] = JsonValue(Json::arrayValue);
   std::vector<std::string> paths = flags.ds_configs;

@@ -28,6 +28,7 @@ struct ExperimentFlags {
   std::string precision, checkpointing, optimizer;
   std::string config_as = "auto", deepspeed_version = "0.19", accounting = "deepspeed";
   bool no_flash_attention = false;
+  bool dropout = false;
 };
 
 void add_model_flag(CLI::App& app, ExperimentFlags& flags);

@@ -279,10 +279,14 @@ class Zero3 : public FrameworkHooks {
     }
   }
 
-  void copy_out(const Gather& gather) {
+  void copy_out(Gather& gather) {
+    // Parameters are views of an all-reduced buffer (C3.6): its bytes become theirs, without a
+    // copy.
+    if (zero_.use_all_reduce_for_fetch_params) {
+      builder_.free(gather.flat, "C3.6");
+    }
     for (const ParameterId member : gather.parameters) {
       allocate_full(member, gather_stream_, "C3.2");
-      // Views of the all-reduced buffer need no copy (C3.6); they keep the flat buffer's bytes.
       if (!zero_.use_all_reduce_for_fetch_params) {
         builder_.kernel(gather_stream_,
                         memory_kernel("copy_out", Bytes(elements(member)) * bytes_ * 2),

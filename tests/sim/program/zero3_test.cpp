@@ -142,6 +142,30 @@ TEST(Zero3, CoalescedGatherNeedsAFlatBuffer) {
               ElementsAre("gather_flat_buffer", "gathered_parameter", "gathered_parameter"));
 }
 
+// C3.6: fetched by an all-reduce of a zero-filled buffer, of which the parameters are views: the 20
+// elements (40 B) are held once.
+TEST(Zero3, ParametersAreViewsOfAnAllReducedBuffer) {
+  Strategy strategy = test::deepspeed(3);
+  strategy.zero.param_persistence_threshold = 0;
+  strategy.zero.use_all_reduce_for_fetch_params = true;
+  const Program program = test::build(test::chain({10, 7}), strategy, 4);
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Forward)),
+              ElementsAre("all_reduce 20"));
+  std::int64_t held = 0;
+  std::int64_t most = 0;
+  for (const Op& op : program.ranks[0].ops) {
+    if (op.phase != Phase::Forward || (op.kind != OpKind::Allocate && op.kind != OpKind::Free)) {
+      continue;
+    }
+    const Buffer& buffer = program.ranks[0].buffers[static_cast<std::size_t>(op.payload)];
+    if (buffer.owner.find("gather") == 0) {
+      held += (op.kind == OpKind::Allocate ? 1 : -1) * buffer.bytes.count();
+      most = std::max(most, held);
+    }
+  }
+  EXPECT_EQ(most, 40);
+}
+
 TEST(Zero3, OneRankCommunicatesNothing) {  // C3.3
   const Model model = test::chain({100, 1200, 300});
   Strategy strategy = test::deepspeed(3);
