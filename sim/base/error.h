@@ -58,9 +58,11 @@ class BackendError : public Error {
 };
 
 /// Something that the reader should know although the work goes on. `code` as in ConfigError.
+/// `message` begins with the place, if there is one.
 struct Warning {
   std::string code;
   std::string message;
+  SourceLocation where{};
 };
 
 namespace internal {

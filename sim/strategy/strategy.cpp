@@ -36,6 +36,19 @@ constexpr std::array<Name<ConfigMode>, 3> kConfigModes = {{
     {ConfigMode::HuggingFace, "hf"},
 }};
 
+constexpr std::array<Name<OffloadDevice>, 3> kOffloadDevices = {{
+    {OffloadDevice::None, "none"},
+    {OffloadDevice::Cpu, "cpu"},
+    {OffloadDevice::Nvme, "nvme"},
+}};
+constexpr std::array<Name<Origin>, 5> kOrigins = {{
+    {Origin::File, "file"},
+    {Origin::Flag, "flag"},
+    {Origin::Auto, "auto"},
+    {Origin::Derived, "derived"},
+    {Origin::Default, "default"},
+}};
+
 template <typename Value, std::size_t N>
 Value parse_name(const std::array<Name<Value>, N>& names, const std::string& text,
                  const std::string& flag) {
@@ -218,6 +231,27 @@ std::string_view to_string(ActivationCheckpointing checkpointing) {
 }
 std::string_view to_string(OptimizerKind optimizer) {
   return name_of(kOptimizers, optimizer);
+}
+
+std::string_view to_string(OffloadDevice device) {
+  return name_of(kOffloadDevices, device);
+}
+std::string_view to_string(Origin origin) {
+  return name_of(kOrigins, origin);
+}
+
+std::string sentence(const Setting& setting) {
+  const std::string unit = setting.unit.empty() ? "" : " " + setting.unit;
+  const std::string reason = setting.reason.empty() ? "" : ", " + setting.reason;
+  const char* becomes = setting.origin == Origin::Auto ? "\"auto\" becomes " : "";
+  return format("{}: {}{}{}{}.", setting.key, becomes, setting.value, unit, reason);
+}
+
+const Setting* find_setting(const Strategy& strategy, std::string_view key) {
+  for (const Setting& setting : strategy.settings) {
+    if (setting.key == key) return &setting;
+  }
+  return nullptr;
 }
 
 Dtype model_dtype(Precision precision) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/dtype.h"
@@ -17,7 +18,7 @@
 
 namespace zerosim {
 
-enum class Framework { Single, Ddp, DeepSpeed };
+enum class Framework { Single, Ddp, DeepSpeed, Fsdp };
 
 /// Fp16, Bf16: mixed precision with fp32 master weights.
 enum class Precision { Fp32, Fp16, Bf16 };
@@ -29,6 +30,60 @@ enum class OptimizerKind { AdamFused, AdamTorchForeach, AdamTorch };
 
 /// How a DeepSpeed file is read (design.md section 5).
 enum class ConfigMode { Auto, DeepSpeed, HuggingFace };
+
+/// Where a resolved value comes from.
+enum class Origin {
+  File,     ///< stated in the file
+  Flag,     ///< the command line
+  Auto,     ///< "auto", filled in as Hugging Face does (A6)
+  Derived,  ///< follows from other values (A4.1)
+  Default,  ///< the framework's own default
+};
+
+/// One resolved key of a configuration.
+struct Setting {
+  std::string key;    ///< dotted, under its current name: "zero_optimization.reduce_bucket_size"
+  std::string value;  ///< as JSON prints it, text without quotes: "16777216", "true", "bf16"
+  Origin origin = Origin::Default;
+  std::string reason{};    ///< "hidden^2 with hidden 4096", "DeepSpeed's default"; or empty
+  std::string unit{};      ///< "elements"; or empty
+  SourceLocation where{};  ///< of the value in the file, if it is there
+};
+
+enum class OffloadDevice { None, Cpu, Nvme };
+
+/// `offload_param` or `offload_optimizer` (spec A3).
+struct OffloadOptions {
+  OffloadDevice device = OffloadDevice::None;
+  std::string nvme_path{};
+  std::int64_t buffer_count = 0;                       ///< 5 for parameters, 4 for the optimizer
+  std::int64_t buffer_size = 100'000'000;              ///< elements of a buffer; parameters only
+  std::int64_t max_in_cpu = 1'000'000'000;             ///< elements; parameters on NVMe only
+  bool pin_memory = true;                              ///< false in 0.14
+  bool pipeline_read = false, pipeline_write = false;  ///< optimizer on NVMe only
+  double ratio = 1;  ///< of sub-groups whose step runs on the CPU; optimizer only
+  bool super_offload = false;
+  double cpuadam_cores_perc = 0.8;
+};
+
+/// `zenflow` (spec A5). Intervals: 0 stands for "auto".
+struct ZenFlowOptions {
+  double topk_ratio = 0.1;
+  std::string select_strategy = "auto";
+  std::int64_t select_interval = 0, update_interval = 0;
+  bool overlap_step = false, offload = false;
+  double auto_ratio = 0.99;
+  std::int64_t full_warm_up_rounds = 0;
+  double pt_reserved_cores_perc = 0.5;
+};
+
+/// `aio`: how NVMe is read and written (spec A3).
+struct AioOptions {
+  std::int64_t block_size = 1'048'576;  ///< bytes
+  std::int64_t queue_depth = 8;
+  std::int64_t intra_op_parallelism = 1;
+  bool single_submit = false, overlap_events = true, use_gds = false;
+};
 
 /// DeepSpeed's `zero_optimization` section, stages 0 to 3, defaults of 0.19 (spec A2).
 struct ZeroOptions {
@@ -49,8 +104,60 @@ struct ZeroOptions {
   bool allgather_sequential = false;
   bool use_all_reduce_for_fetch_params = false;
   bool memory_efficient_linear = true;
+  bool enable_sanity_checks = false;
+  bool gather_16bit_weights_on_model_save = false;
+  std::int64_t module_granularity_threshold = 0;  ///< elements a module; 0: off (C2.5b)
+  /// Classes of modules that are fetched as one unit (rule 89 of deepspeed_recorded.md).
+  std::vector<std::string> leaf_module_classes;
+  std::vector<std::string> leaf_module_names;          ///< full dotted names of modules
+  std::vector<std::string> leaf_module_name_suffixes;  ///< ends of dotted names
+  OffloadOptions offload_param{.buffer_count = 5};
+  OffloadOptions offload_optimizer{.buffer_count = 4};
+  std::int64_t hpz_partition_size = 1;  ///< ranks of the secondary partition; 1: off (C9)
+  bool quantized_weights = false;       ///< qwZ (C10.1)
+  bool quantized_nontrainable_weights = false;
+  bool quantized_gradients = false;   ///< qgZ (C10.2)
+  std::int64_t mics_shard_size = -1;  ///< ranks; -1: off (C11)
+  bool mics_hierarchical_params_gather = false;
+  std::optional<ZenFlowOptions> zenflow;
   /// No DeepSpeed key: stages 1 and 2 reduce-scatter each bucket, as the ZeRO paper has it (B7).
   bool true_reduce_scatter = false;
+};
+
+enum class FsdpSharding {
+  FullShard,         ///< parameters, gradients and optimizer states
+  ShardGradOp,       ///< parameters stay gathered from forward to backward (D2.11)
+  NoShard,           ///< as DDP
+  HybridShard,       ///< FullShard within a node, replicated over nodes (D2.10)
+  HybridShardZero2,  ///< ShardGradOp within a node, replicated over nodes
+};
+
+enum class BackwardPrefetch { Pre, Post, None };
+
+/// What becomes a unit of FSDP (D2.1).
+enum class FsdpWrap {
+  TransformerLayer,  ///< modules of the named classes
+  Size,              ///< modules of at least `min_num_params` elements
+  None,              ///< the root alone
+};
+
+/// PyTorch FullyShardedDataParallel (spec D2) or fully_shard (D3), as Hugging Face sets it up.
+struct FsdpOptions {
+  int version = 1;  ///< 1: FullyShardedDataParallel; 2: fully_shard
+  FsdpSharding sharding = FsdpSharding::FullShard;
+  FsdpWrap wrap = FsdpWrap::TransformerLayer;
+  /// Class names; empty: the model's blocks (`_no_split_modules`).
+  std::vector<std::string> transformer_layer_classes;
+  std::int64_t min_num_params = 0;  ///< elements
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  bool forward_prefetch = false;
+  bool limit_all_gathers = true;
+  bool use_orig_params = true;
+  bool cpu_offload = false;
+  bool reshard_after_forward = true;  ///< version 2
+  bool sync_module_states = true;
+  bool cpu_ram_efficient_loading = true;
+  bool no_sync = true;  ///< gradients are reduced in the last micro batch of a step only (D2.12)
 };
 
 /// PyTorch DistributedDataParallel (spec D1).
@@ -58,6 +165,9 @@ struct DdpOptions {
   double bucket_cap_mib = 25;
   double first_bucket_mib = 1;
   bool gradient_as_bucket_view = false;
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+  bool broadcast_buffers = true;
 };
 
 struct Strategy {
@@ -65,6 +175,8 @@ struct Strategy {
   Framework framework = Framework::Single;
   ZeroOptions zero;
   DdpOptions ddp;
+  FsdpOptions fsdp;
+  AioOptions aio;
   std::int64_t micro_batch = 1;
   std::int64_t grad_accum = 1;
   std::int64_t train_batch = 1;  ///< micro_batch x grad_accum x data-parallel size (A4.1)
@@ -73,16 +185,26 @@ struct Strategy {
   Dtype grad_accum_dtype = Dtype::Bf16;
   double gradient_clipping = 1.0;   ///< 0: off; the norm is still computed under ZeRO
   bool check_grad_overflow = true;  ///< bf16 at stages 1 and 2 (B5); fp16 always
-  OptimizerKind optimizer = OptimizerKind::AdamFused;
+  OptimizerKind optimizer = OptimizerKind::AdamFused;  ///< if it is one of Adam's kind
+  std::string optimizer_name = "adamw";  ///< lower case: "adamw", "lamb", "lion", "sgd", ...
+  /// fp32 master weight and moments, bytes a trained element: 12 for Adam and LAMB.
+  int optimizer_state_bytes = 12;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
   bool throughput_timer = true;  ///< timers.throughput: device synchronise each micro batch (0.7)
   bool comms_logger = false;     ///< device synchronise after each collective (0.7)
   bool wall_clock_breakdown = false;
-  bool zero_init = true;                 ///< stage 3: built inside zero.Init
-  std::string version = "0.19";          ///< DeepSpeed's: "0.14" or "0.19"
+  bool zero_init = true;         ///< stage 3: built inside zero.Init
+  std::string version = "0.19";  ///< DeepSpeed's: "0.14" or "0.19"
+  std::int64_t sequence_parallel_size = 1;
+  std::vector<Setting> settings;         ///< every resolved key, in the order of spec A
   std::vector<std::string> assumptions;  ///< each default and each resolved "auto"
   std::vector<Warning> warnings;
+  /// The first setting that is read and checked, but that `build_program` cannot simulate yet.
+  std::optional<ConfigError> not_simulated;
 };
+
+/// Where the model is built before DeepSpeed gets it.
+enum class ZeroInit { None, Zero, Mics };
 
 /// What the command line says about training; unset: taken from the file, else a listed default.
 struct TrainingFlags {
@@ -91,9 +213,18 @@ struct TrainingFlags {
   std::optional<Precision> precision;
   std::optional<OptimizerKind> optimizer;
   std::optional<ActivationCheckpointing> checkpointing;
+  std::optional<bool> no_sync;  ///< the loop enters no_sync() between boundaries
+  std::optional<ZeroInit> zero_init;
+  std::optional<int> gpus_per_node;
   ConfigMode config_as = ConfigMode::Auto;
   std::string deepspeed_version = "0.19";
 };
+
+/// A setting as assumptions put it: "zero_optimization.stage3_prefetch_bucket_size: \"auto\"
+/// becomes 15099494 elements, 0.9 hidden^2 with hidden 4096."
+[[nodiscard]] std::string sentence(const Setting& setting);
+/// The setting of a dotted key; null if it is not listed.
+[[nodiscard]] const Setting* find_setting(const Strategy& strategy, std::string_view key);
 
 /// Reads the file that is given to `deepspeed`, for a world of `world_size` ranks.
 /// \throws ConfigError  with file, line, column and a code of data/ds_configs/README.md: negative
@@ -104,6 +235,13 @@ struct TrainingFlags {
 [[nodiscard]] Strategy parse_deepspeed_config(const std::string& text, const std::string& name,
                                               const TrainingFlags& flags, const Model& model,
                                               int world_size);
+
+/// Reads whatever file says how training is set up, told apart by its content: a DeepSpeed file;
+/// the YAML (or JSON) that `accelerate config` writes (accelerate_config.h); the Trainer's
+/// `fsdp_config` or a file of TrainingArguments (trainer_config.h).
+/// \throws ConfigError  as the reader of that kind does.
+[[nodiscard]] Strategy load_training_config(const std::string& path, const TrainingFlags& flags,
+                                            const Model& model, int world_size);
 
 /// "single", "ddp", "zero0" .. "zero3" with the framework's defaults.
 /// \throws ConfigError  for another name, with the nearest known one.
@@ -127,6 +265,8 @@ struct TrainingFlags {
 [[nodiscard]] std::string_view to_string(Precision precision);
 [[nodiscard]] std::string_view to_string(ActivationCheckpointing checkpointing);
 [[nodiscard]] std::string_view to_string(OptimizerKind optimizer);
+[[nodiscard]] std::string_view to_string(OffloadDevice device);
+[[nodiscard]] std::string_view to_string(Origin origin);
 
 /// Type of weights and activations in the forward pass.
 [[nodiscard]] Dtype model_dtype(Precision precision);
