@@ -1,5 +1,6 @@
 /// \file
-/// Puts a Model together: first its parameters in order of registration, then one forward pass.
+/// Puts a Model together: first its parameters in order of registration, then one forward pass,
+/// written as the Python code of a model is: what an operator returns is given to the next.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,6 @@ namespace zerosim::internal {
 /// within 64 bits.
 inline constexpr std::int64_t kLargestSize = std::int64_t{1} << 31;
 
-/// What hooks of a module see (C2.4, C2.5), and the block that it is in.
-struct ModuleTraits {
-  bool positional_gradient_input = true;
-  bool gradient_output = true;
-  int block = -1;  ///< -1: that of the parent
-};
-
 /// Every `enter` has its `exit`; parameters are registered before a module lists them.
 class ModelAssembler {
  public:
@@ -31,30 +25,45 @@ class ModelAssembler {
   [[nodiscard]] bool is_registered(const std::string& name) const;
   [[nodiscard]] ParameterId parameter(const std::string& name) const;
 
-  /// Calls a module inside the one that is open. `name` is its full path.
-  ModuleId enter(const std::string& name, const std::string& class_name, ModuleTraits traits = {});
+  /// Calls a module inside the one that is open. `name` is its full path; a name that has been
+  /// called before is the same module again (T5's shared embedding).
+  /// \param positional_inputs  results that it is given, by keyword not counted
+  /// \param block  of checkpointing; -1: that of the parent
+  ModuleId enter(const std::string& name, const std::string& class_name,
+                 const std::vector<Value>& positional_inputs = {}, int block = -1);
+  /// Leaves it; it returns `output`, which is handed on.
+  Value exit(Value output = kNoValue);
+
   /// The open module owns the parameter. A second owner makes the model one with tied embeddings.
   void own(const std::string& parameter_name);
-  /// The open module computes. `gradient_names`: parameters whose gradient may arrive here; of
-  /// those frozen, and of those owned by an earlier module (whose backward comes later, rule 82 of
-  /// deepspeed_recorded.md), none does.
-  void compute(OperatorKind kind, std::int64_t inputs, std::int64_t outputs,
-               const std::vector<std::string>& gradient_names = {}, bool saves_input = true);
-  void exit();
+  /// The open module is a mixture of experts; modules entered with `enter_expert` are its experts.
+  void open_moe_block(std::int64_t experts, std::int64_t experts_per_token);
+  ModuleId enter_expert(int expert, const std::string& name, const std::string& class_name,
+                        const std::vector<Value>& positional_inputs);
+
+  /// The open module computes. `parameters`: those that the operator uses, in the order in which
+  /// their gradients arrive. Returns its result.
+  Value compute(OperatorKind kind, std::int64_t inputs, std::int64_t outputs,
+                const std::vector<Value>& sources, const std::vector<std::string>& parameters = {});
+  /// As `compute`, for the tokens of one expert of the open MoE block (or kRoutedTokens).
+  Value compute_routed(int expert, OperatorKind kind, std::int64_t inputs, std::int64_t outputs,
+                       const std::vector<Value>& sources,
+                       const std::vector<std::string>& parameters = {});
+  Value attend(const AttentionShape& shape, const std::vector<Value>& sources);
 
   [[nodiscard]] ModuleId open_module() const { return open_.back(); }
-  [[nodiscard]] bool has_open_module() const { return !open_.empty(); }
 
   /// Name, family, shape and assumptions are the caller's to fill.
   [[nodiscard]] Model& model() { return model_; }
   [[nodiscard]] const Model& model() const { return model_; }
 
-  /// The model; all modules must have been left.
+  /// The model, its gradients traced; all modules must have been left.
   [[nodiscard]] Model finish();
 
  private:
   Model model_;
-  std::map<std::string, ParameterId> by_name_;
+  std::map<std::string, ParameterId> parameters_;
+  std::map<std::string, ModuleId> modules_;
   std::vector<ModuleId> open_;
   std::int64_t elements_ = 0;
 };

@@ -391,13 +391,17 @@ class ListingReader {
   void enter(std::size_t index, const std::vector<std::size_t>& open) {
     const ModuleEntry& module = modules_[index];
     for (const std::size_t ancestor : open) compute_attention_before(ancestor, index);
-    ModuleTraits traits;
     const bool takes_ids = module.name.empty() || module.class_name == "Embedding";
-    traits.positional_gradient_input =
-        module.positional_gradient_input.value_or(!takes_ids && !is_rotary(module));
-    traits.gradient_output = module.gradient_output.value_or(!is_rotary(module));
-    traits.block = static_cast<int>(module.block.value_or(-1));
-    assembler_.enter(module.name, module.class_name, traits);
+    const ModuleId id =
+        assembler_.enter(module.name, module.class_name, {takes_ids ? kNoValue : last_},
+                         static_cast<int>(module.block.value_or(-1)));
+    if (module.positional_gradient_input || module.gradient_output || is_rotary(module)) {
+      Module& built = model().modules[id.index()];
+      built.hooks_stated = true;
+      built.positional_gradient_input =
+          module.positional_gradient_input.value_or(!takes_ids && !is_rotary(module));
+      built.gradient_output = module.gradient_output.value_or(!is_rotary(module));
+    }
     for (const ParameterEntry& parameter : module.parameters) assembler_.own(parameter.name);
     compute_class(module);
   }
@@ -406,7 +410,7 @@ class ListingReader {
     const ModuleEntry& module = modules_[open.back()];
     if (module.attention && last_product_below(open.back()) == 0) compute_attention();
     if (module.name.empty() && vocab_) compute(OperatorKind::CrossEntropy, 0, *vocab_, {});
-    assembler_.exit();
+    assembler_.exit(last_);
     open.pop_back();
   }
 
@@ -427,12 +431,17 @@ class ListingReader {
 
   void compute_attention() {
     const ModelShape& shape = model().shape;
-    compute(OperatorKind::Attention, 0, shape.heads * shape.head_dim, {});
+    last_ = assembler_.attend({.heads = shape.heads,
+                               .kv_heads = shape.kv_heads,
+                               .head_dim = shape.head_dim,
+                               .value_dim = shape.head_dim},
+                              {last_});
+    width_ = shape.heads * shape.head_dim;
   }
 
   void compute(OperatorKind kind, std::int64_t inputs, std::int64_t outputs,
-               const std::vector<std::string>& gradients) {
-    assembler_.compute(kind, inputs, outputs, gradients);
+               const std::vector<std::string>& parameters) {
+    last_ = assembler_.compute(kind, inputs, outputs, {last_}, parameters);
     width_ = outputs;
   }
 
@@ -531,6 +540,8 @@ class ListingReader {
   std::optional<std::int64_t> hidden_;
   std::optional<std::int64_t> vocab_;
   ModelAssembler assembler_;
+  /// Result of the last operator: modules are taken to follow each other as one chain.
+  Value last_ = kNoValue;
   std::int64_t width_ = 0;  ///< elements a token that the last operator put out
 };
 

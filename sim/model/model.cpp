@@ -58,6 +58,22 @@ std::int64_t trainable_parameter_count(const Model& model) {
   return count;
 }
 
+std::int64_t active_parameter_count(const Model& model) {
+  std::vector<std::int64_t> of_experts(model.moe_blocks.size(), 0);
+  for (const Parameter& parameter : model.parameters) {
+    const Module& owner = model.modules[parameter.owner.index()];
+    if (owner.expert != kEveryToken) {
+      of_experts[static_cast<std::size_t>(owner.moe_block)] += parameter.elements;
+    }
+  }
+  std::int64_t count = parameter_count(model);
+  for (std::size_t i = 0; i < of_experts.size(); ++i) {
+    const MoeBlock& block = model.moe_blocks[i];
+    count -= of_experts[i] / block.experts * (block.experts - block.experts_per_token);
+  }
+  return count;
+}
+
 std::int64_t parameter_count_without_positions(const Model& model) {
   std::int64_t count = 0;
   for (const Parameter& parameter : model.parameters) {

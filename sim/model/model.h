@@ -18,6 +18,10 @@
 
 namespace zerosim {
 
+/// The result of an operator: its index in `Model::operators`.
+using Value = std::int32_t;
+inline constexpr Value kNoValue = -1;
+
 /// One tensor of weights. Its id is its place in `Model::parameters`.
 struct Parameter {
   std::string name;                 ///< "model.layers.0.self_attn.q_proj.weight"
@@ -33,41 +37,83 @@ struct Module {
   std::string class_name;               ///< "LlamaDecoderLayer"
   ModuleId parent;                      ///< not valid for the root
   std::vector<ParameterId> parameters;  ///< direct ones, by id; a tied one is listed by each owner
-  /// Whether some *positional* input requires a gradient: only then does a post-backward hook fire
+  int block = -1;      ///< index of the checkpointed unit (transformer block) it is in; -1: outside
+  int moe_block = -1;  ///< index into Model::moe_blocks of the block it is in; -1: in none
+  int expert = -1;     ///< of that block, which expert it is (a part of); -1: none
+
+  /// Operators whose results it is given as *positional* arguments, and the one whose result it
+  /// returns; kNoValue: nothing that could need a gradient (token ids, tables of positions).
+  std::vector<Value> positional_inputs;
+  Value output = kNoValue;
+  // By trace_gradients:
+  /// Whether some positional input requires a gradient: only then does a post-backward hook fire
   /// (C2.5). False for the root, the embedding, and modules called by keyword (HF attention).
   bool positional_gradient_input = true;
   /// Whether its output requires a gradient: only then does a pre-backward hook fire (C2.4). False
   /// for position tables such as rotary_emb, which backward never visits.
   bool gradient_output = true;
-  int block = -1;  ///< index of the checkpointed unit (transformer block) it is in; -1: outside
+  /// A module listing states the two; they are then not derived.
+  bool hooks_stated = false;
 };
 
 /// What an operator computes; its cost for a batch is `operator_cost` (operators.h).
 enum class OperatorKind {
-  Embedding,     ///< rows of a table: `outputs` = width, `inputs` = rows of the table
-  Linear,        ///< `inputs` x `outputs`
-  RmsNorm,       ///< elements of a token `outputs` (hidden; heads x head_dim for Qwen3's q_norm)
-  LayerNorm,     ///< width `outputs`
-  Rotary,        ///< position rotation of q and k
-  Attention,     ///< scores and values, causal; heads from ModelShape; `inputs` = window, 0: none
-  ResidualAdd,   ///< width `outputs`
-  Activation,    ///< element-wise, width `outputs` (silu, gelu)
-  Multiply,      ///< gate times up, width `outputs`
-  CrossEntropy,  ///< loss over `outputs` = vocabulary
-  Dropout,       ///< width `outputs`; nothing unless BatchShape::dropout
+  Embedding,      ///< rows of a table: `outputs` = width, `inputs` = rows of the table
+  Linear,         ///< `inputs` x `outputs`
+  RmsNorm,        ///< elements of a token `outputs` (hidden; heads x head_dim for Qwen3's q_norm)
+  LayerNorm,      ///< width `outputs`
+  Rotary,         ///< position rotation of q and k, `outputs` = their widths together
+  PositionBias,   ///< T5: a learned bias of each pair of positions, `outputs` = heads
+  Attention,      ///< scores and values; `outputs` = width of the result, `attention` says the rest
+  ResidualAdd,    ///< width `outputs`
+  Scale,          ///< times a number, width `outputs`
+  Activation,     ///< element-wise, width `outputs` (silu, gelu, tanh)
+  Multiply,       ///< gate times up, width `outputs`
+  CrossEntropy,   ///< loss over `outputs` = vocabulary
+  Dropout,        ///< width `outputs`; nothing unless BatchShape::dropout
+  Router,         ///< softmax and choice of experts from `outputs` = experts logits
+  ExpertGather,   ///< copies the tokens of its expert, width `outputs`
+  ExpertScatter,  ///< weighs the results of its expert and adds them in, width `outputs`
 };
+
+/// How one Attention operator attends.
+struct AttentionShape {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;   ///< of q and k
+  std::int64_t value_dim = 0;  ///< of v; differs from `head_dim` in DeepSeek's MLA
+  std::int64_t window = 0;     ///< sliding window in tokens; 0: none
+  bool causal = true;
+  /// Whether the family's code has a fused ("flash") form at all; T5 and BLOOM have none.
+  bool fused = true;
+  bool fp32_softmax = true;  ///< of the unfused form: computed in fp32 and cast back
+  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
+};
+
+/// Tokens that an operator sees.
+inline constexpr int kEveryToken = -1;    ///< each once
+inline constexpr int kRoutedTokens = -2;  ///< each `experts_per_token` times: fused experts
 
 struct Operator {
   OperatorKind kind = OperatorKind::Linear;
   ModuleId module;
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
-  /// Parameters whose gradient this operator's backward produces, in order of arrival
-  /// (nn.Linear: bias before weight; LayerNorm: weight before bias; rule 5 of
-  /// deepspeed_recorded.md).
+  std::int32_t attention = -1;  ///< index into Model::attention_shapes
+  int expert = kEveryToken;     ///< the expert whose tokens it sees, in its module's MoE block
+  std::vector<Value> sources;   ///< operators whose results it reads, other than kNoValue
+  /// Parameters that it uses, in the order in which their gradients arrive (nn.Linear: bias before
+  /// weight; LayerNorm: weight before bias; rule 5 of deepspeed_recorded.md).
+  std::vector<ParameterId> parameters;
+
+  // By trace_gradients:
+  /// Those whose gradient arrives here: trainable, and used by no earlier operator, whose backward
+  /// would come later (rule 82).
   std::vector<ParameterId> gradients;
-  bool saves_input =
-      true;  ///< false: an earlier operator already keeps this tensor (k and v of q, k, v)
+  bool input_gradient = true;   ///< some source requires a gradient
+  bool output_gradient = true;  ///< so does the result: without it there is no backward
+  bool saves_input = true;    ///< keeps its input for backward; false: not needed, or kept already
+  bool shares_input = false;  ///< an earlier Linear reads the same tensor (k and v that of q)
 };
 
 /// One thing that happens in a forward pass, in order. Backward is the reverse: Exit becomes the
@@ -79,7 +125,8 @@ struct ExecutionStep {
   std::int32_t operation = -1;  ///< index into Model::operators if Compute
 };
 
-/// Widths of a decoder; zero where a module listing does not say.
+/// Widths of a decoder; zero where a module listing does not say. Of an encoder and decoder
+/// (T5) `layers` counts both.
 struct ModelShape {
   std::int64_t hidden = 0;
   std::int64_t layers = 0;
@@ -92,6 +139,16 @@ struct ModelShape {
   std::int64_t window = 0;  ///< sliding attention window in tokens; 0: none
 };
 
+/// A mixture of experts: a router sends each token to some of the experts.
+struct MoeBlock {
+  ModuleId module;  ///< "model.layers.0.block_sparse_moe"
+  std::int64_t experts = 0;
+  std::int64_t experts_per_token = 0;
+  /// Tokens of a micro batch that each expert sees, by `route_tokens` (routing.h); empty: not
+  /// routed yet, and counted as spread evenly.
+  std::vector<std::int64_t> tokens;
+};
+
 struct Model {
   std::string name;
   std::string family;  ///< HF model_type, or "listing"
@@ -100,12 +157,23 @@ struct Model {
   std::vector<Module> modules;        ///< in order of first execution; [0] is the root
   std::vector<Operator> operators;
   std::vector<ExecutionStep> forward;  ///< one forward pass, loss included
+  std::vector<AttentionShape> attention_shapes;
+  std::vector<MoeBlock> moe_blocks;
   bool tied_embeddings = false;
+  /// The embedding's output is made to require a gradient though the embedding is frozen
+  /// (`enable_input_require_grads`, rule 79).
+  bool input_requires_gradient = false;
   std::vector<std::string> assumptions;  ///< defaults that were filled in
 };
 
 [[nodiscard]] std::int64_t parameter_count(const Model& model);
 [[nodiscard]] std::int64_t trainable_parameter_count(const Model& model);
+/// Parameters that act on one token: of the experts, `experts_per_token` of each block.
+[[nodiscard]] std::int64_t active_parameter_count(const Model& model);
+/// Follows the gradient from the trainable parameters to the loss and fills in what depends on it:
+/// which operators have a backward and keep what, where each gradient arrives, which hooks of a
+/// module fire (C2.4, C2.5, rule 79). To be called after `trainable` of a parameter has changed.
+void trace_gradients(Model& model);
 /// Parameters without position tables, as FLOP formulas count them (spec/kernels.md section 1):
 /// tables are those of embedding modules called wpe, embed_positions, position_embeddings or
 /// pos_embed.

@@ -40,7 +40,7 @@ class CostModel {
       : model_(model),
         op_(op),
         batch_(batch),
-        tokens_(batch.tokens()),
+        tokens_(operator_tokens(model, op, batch.tokens())),
         element_(dtype_bytes(batch.compute)),
         cast_(element_ == kFp32 ? 0 : element_ + kFp32) {}
 
@@ -62,11 +62,17 @@ class CostModel {
       case OperatorKind::Rotary:
         rotary();
         break;
+      case OperatorKind::PositionBias:
+        position_bias();
+        break;
       case OperatorKind::Attention:
         attention();
         break;
       case OperatorKind::ResidualAdd:
         residual_add();
+        break;
+      case OperatorKind::Scale:
+        scale();
         break;
       case OperatorKind::Activation:
         activation();
@@ -80,7 +86,17 @@ class CostModel {
       case OperatorKind::Dropout:
         dropout();
         break;
+      case OperatorKind::Router:
+        router();
+        break;
+      case OperatorKind::ExpertGather:
+        expert_gather();
+        break;
+      case OperatorKind::ExpertScatter:
+        expert_scatter();
+        break;
     }
+    drop_unneeded_backward();
     return std::move(cost_);
   }
 
@@ -99,14 +115,41 @@ class CostModel {
     if (op_.kind == OperatorKind::CrossEntropy) cost_.output = Bytes(kFp32);
     if (op_.kind == OperatorKind::Multiply) cost_.input = cost_.output * 2;
     if (op_.kind == OperatorKind::Attention) {
-      cost_.input = per_token(op_.outputs + 2 * key_width()) * element_;
+      const AttentionShape& shape = attention_shape();
+      cost_.input = per_token(shape.heads * shape.head_dim +
+                              shape.kv_heads * (shape.head_dim + shape.value_dim)) *
+                    element_;
+    }
+    if (op_.kind == OperatorKind::PositionBias) {
+      cost_.output = score_elements(op_.outputs) * element_;
+      cost_.input = Bytes(0);
     }
   }
 
-  /// Whether the module of the operator owns a trainable matrix, or one of fewer dimensions.
+  [[nodiscard]] const AttentionShape& attention_shape() const {
+    return model_.attention_shapes[static_cast<std::size_t>(op_.attention)];
+  }
+  /// One number for each pair of positions of each head.
+  [[nodiscard]] Bytes score_elements(std::int64_t heads) const {
+    return per_token(heads) * batch_.sequence;
+  }
+
+  /// What no gradient flows through needs no backward, and autograd keeps nothing of it.
+  void drop_unneeded_backward() {
+    if (!op_.input_gradient) {
+      cost_.backward_input.clear();
+      cost_.input = Bytes(0);
+    }
+    if (op_.output_gradient) return;
+    cost_.backward_weights.clear();
+    cost_.saved = Bytes(0);
+    cost_.logits = Bytes(0);
+    cost_.backward_workspace = Bytes(0);
+  }
+
+  /// Whether the operator uses a trainable matrix, or one of fewer dimensions.
   [[nodiscard]] bool trains(bool matrix) const {
-    const Module& module = model_.modules[op_.module.index()];
-    return std::any_of(module.parameters.begin(), module.parameters.end(), [&](ParameterId id) {
+    return std::any_of(op_.parameters.begin(), op_.parameters.end(), [&](ParameterId id) {
       const Parameter& parameter = model_.parameters[id.index()];
       return parameter.trainable && (parameter.shape.size() >= 2) == matrix;
     });
@@ -159,17 +202,24 @@ class CostModel {
   void linear() {
     const std::int64_t in = op_.inputs;
     const std::int64_t out = op_.outputs;
-    cost_.forward.push_back(gemm("gemm_forward", tokens_, out, in, false));
-    cost_.backward_input.push_back(gemm("gemm_input_gradient", tokens_, in, out, true));
-    if (op_.saves_input) {
-      cost_.saved = cost_.input;
-    } else {  // two gradients of one tensor meet
-      backward_input("accumulate_gradient", cost_.input * 3);
-    }
+    cost_.forward.push_back(gemm("gemm_forward", tokens_, out, in, false, matrices()));
+    cost_.backward_input.push_back(gemm("gemm_input_gradient", tokens_, in, out, true, matrices()));
+    if (op_.saves_input) cost_.saved = cost_.input;
+    // Two gradients of one tensor meet.
+    if (op_.shares_input) backward_input("accumulate_gradient", cost_.input * 3);
     if (trains(false)) backward_weights("bias_gradient", per_element(element_));
     if (trains(true)) {
-      cost_.backward_weights.push_back(gemm("gemm_weight_gradient", out, in, tokens_, true));
+      Kernel kernel = gemm("gemm_weight_gradient", out, in, tokens_, true);
+      kernel.bytes += Bytes(matrices() - 1) * in * out * element_;
+      cost_.backward_weights.push_back(kernel);
     }
+  }
+
+  /// Experts in one tensor are one grouped product.
+  [[nodiscard]] std::int64_t matrices() const {
+    if (op_.expert != kRoutedTokens) return 1;
+    const int block = model_.modules[op_.module.index()].moe_block;
+    return model_.moe_blocks[static_cast<std::size_t>(block)].experts;
   }
 
   /// transformers' RMSNorm: cast to fp32, square, mean, scale by its root, cast back, times weight.
@@ -189,7 +239,7 @@ class CostModel {
                    per_element(weight + cast_ + scale_gradients + square_gradient + sum + cast_),
                    7);
     if (trains(false)) backward_weights("rms_norm_weight_gradient", per_element(4 * element_), 2);
-    cost_.saved = per_element(kFp32 + element_);
+    cost_.saved = per_element(kFp32 + (trains(false) ? element_ : 0));
   }
 
   /// One fused kernel of PyTorch each way; the weight's gradient reads input and gradient again.
@@ -214,6 +264,42 @@ class CostModel {
   void residual_add() {
     forward("residual_add", per_element(3 * element_));
     backward_input("accumulate_gradient", per_element(3 * element_));
+  }
+
+  void scale() {
+    forward("scale", per_element(2 * element_));
+    backward_input("scale_gradient", per_element(2 * element_));
+  }
+
+  /// A table of 32 buckets x heads, read once for each pair of positions of one sequence and added
+  /// to all; its gradient is the sum of the scores' over the batch.
+  void position_bias() {
+    const Bytes pairs = Bytes(batch_.sequence) * batch_.sequence * op_.outputs;
+    forward("position_bias", pairs * (2 * element_));
+    backward_weights("position_bias_gradient", pairs * (2 * element_));
+    cost_.saved = Bytes(batch_.sequence) * batch_.sequence * 8;  // the buckets, as int64
+  }
+
+  // --- mixture of experts (transformers' modeling_mixtral.py: MixtralSparseMoeBlock.forward)
+
+  /// fp32 softmax over the experts, topk, their renormalised weights, one-hot mask of the choice.
+  void router() {
+    forward("router", per_element(cast_ + 2 * kFp32 + 8), 6);
+    backward_input("router_gradient", per_element(3 * kFp32 + cast_), 4);
+    cost_.saved = per_element(kFp32);
+  }
+
+  /// where() finds the tokens of an expert, index_select copies them; backward adds them back.
+  void expert_gather() {
+    forward("expert_gather", per_element(2 * element_), 2);
+    backward_input("expert_gather_gradient", per_element(3 * element_));
+  }
+
+  /// Results times their routing weight, added to the block's output.
+  void expert_scatter() {
+    forward("expert_scatter", per_element(5 * element_), 2);
+    backward_input("expert_scatter_gradient", per_element(5 * element_), 3);
+    cost_.saved = cost_.input;
   }
 
   void activation() {
@@ -256,14 +342,10 @@ class CostModel {
 
   // --- attention
 
-  [[nodiscard]] std::int64_t key_width() const {
-    return model_.shape.kv_heads * model_.shape.head_dim;
-  }
-
   void attention() {
     // q (2h) and k, v (4 h_kv) stay; the output is the next Linear's input.
     cost_.saved = cost_.input;
-    if (batch_.flash_attention) {
+    if (batch_.flash_attention && attention_shape().fused) {
       flash_attention();
     } else {
       unfused_attention();
@@ -276,39 +358,42 @@ class CostModel {
     kernel.kernel_class = KernelClass::Attention;
     kernel.flops = work;
     kernel.m = batch_.sequence;
-    kernel.n = model_.shape.head_dim;
-    kernel.k = batch_.micro_batch * model_.shape.heads;
+    kernel.n = attention_shape().head_dim;
+    kernel.k = batch_.micro_batch * attention_shape().heads;
     return kernel;
   }
 
-  /// Two products of each pair of query and key that the mask leaves: 4 FLOPs a pair and head
-  /// element.
+  /// Two products of each pair of query and key that the mask leaves, q k and p v: 2 FLOPs a pair
+  /// and element of a head each.
   void flash_attention() {
+    const AttentionShape& shape = attention_shape();
     const auto sequence = static_cast<double>(batch_.sequence);
-    const auto limit = static_cast<double>(op_.inputs);
-    const double window = op_.inputs > 0 ? std::min(limit, sequence) : sequence;
-    const double keys = window - window * window / (2 * sequence);  // of a query, on average
-    const Flops work = keys * flops(4, tokens_, op_.outputs, 1);
-    const Bytes statistics = per_token(kStatistic) * model_.shape.heads;  // log-sum-exp
-    const Bytes tensors = cost_.input + cost_.output;                     // q, k, v, o
+    const auto limit = static_cast<double>(shape.window);
+    const double window = shape.window > 0 ? std::min(limit, sequence) : sequence;
+    // Keys of a query, on average; a window without a mask reaches to both sides.
+    const double keys = shape.causal ? window - window * window / (2 * sequence) : window;
+    const Flops work = keys * flops(2, tokens_, shape.heads, shape.head_dim + shape.value_dim);
+    const Bytes statistics = per_token(kStatistic) * shape.heads;  // log-sum-exp
+    const Bytes tensors = cost_.input + cost_.output;              // q, k, v, o
     cost_.forward.push_back(
         attention_kernel("attention_forward", work, tensors + statistics, 1, false));
     // Also the row sums of o x do before it and the cast of q's fp32 gradient after it.
     cost_.backward_input.push_back(
         attention_kernel("attention_backward", 2.5 * work, tensors * 2, 3, true));
     cost_.saved += statistics;
-    cost_.backward_workspace = per_element(kFp32) + statistics;
+    cost_.backward_workspace = per_token(shape.heads * shape.head_dim) * kFp32 + statistics;
   }
 
   /// bmm, scale, mask, softmax, [dropout,] bmm on a matrix of scores; one number of scores a token
   /// is heads x sequence. The Llama family computes the softmax in fp32 and casts it back.
   void unfused_attention() {
-    const std::int64_t heads = model_.shape.heads;
-    const std::int64_t width = model_.shape.head_dim;
-    const Bytes scores = per_token(heads) * batch_.sequence;  // elements
-    const std::int64_t rows = tokens_ * heads;
-    const std::int64_t matrices = batch_.micro_batch * heads;
-    const bool fp32_softmax = model_.family != "gpt2" && element_ != kFp32;
+    const AttentionShape& shape = attention_shape();
+    const std::int64_t width = shape.head_dim;
+    const std::int64_t values = shape.value_dim;
+    const Bytes scores = score_elements(shape.heads);
+    const std::int64_t rows = tokens_ * shape.heads;
+    const std::int64_t matrices = batch_.micro_batch * shape.heads;
+    const bool fp32_softmax = shape.fp32_softmax && element_ != kFp32;
     const std::int64_t softmax = fp32_softmax ? kFp32 : element_;
     const std::int64_t cast = fp32_softmax ? cast_ : 0;
     const std::int64_t drop = batch_.dropout ? 2 * element_ + 1 : 0;
@@ -319,12 +404,12 @@ class CostModel {
     forward("softmax", scores * (element_ + softmax + cast), fp32_softmax ? 2 : 1);
     if (batch_.dropout) forward("attention_dropout", scores * drop);
     cost_.forward.push_back(
-        gemm("attention_values", rows, width, batch_.sequence, false, matrices));
+        gemm("attention_values", rows, values, batch_.sequence, false, matrices));
 
     cost_.backward_input.push_back(
-        gemm("attention_values", rows, batch_.sequence, width, true, matrices));
+        gemm("attention_values", rows, batch_.sequence, values, true, matrices));
     cost_.backward_input.push_back(
-        gemm("attention_values", rows, width, batch_.sequence, true, matrices));
+        gemm("attention_values", rows, values, batch_.sequence, true, matrices));
     if (batch_.dropout) backward_input("attention_dropout", scores * drop);
     backward_input("softmax", scores * (cast + 2 * softmax + element_), fp32_softmax ? 2 : 1);
     backward_input("scale_and_mask", scores * (4 * element_), 2);
@@ -351,6 +436,26 @@ class CostModel {
 };
 
 }  // namespace
+
+std::string_view to_string(OperatorKind kind) {
+  constexpr std::string_view kNames[] = {
+      "Embedding", "Linear",      "RmsNorm",      "LayerNorm",    "Rotary",   "PositionBias",
+      "Attention", "ResidualAdd", "Scale",        "Activation",   "Multiply", "CrossEntropy",
+      "Dropout",   "Router",      "ExpertGather", "ExpertScatter"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::int64_t operator_tokens(const Model& model, const Operator& op, std::int64_t tokens) {
+  if (op.expert == kEveryToken) return tokens;
+  const int index = model.modules[op.module.index()].moe_block;
+  const MoeBlock& block = model.moe_blocks[static_cast<std::size_t>(index)];
+  const std::int64_t routed = tokens * block.experts_per_token;
+  if (op.expert == kRoutedTokens) return routed;
+  if (block.tokens.empty()) {
+    return routed / block.experts + (op.expert < routed % block.experts ? 1 : 0);
+  }
+  return block.tokens[static_cast<std::size_t>(op.expert)];
+}
 
 OperatorCost operator_cost(const Model& model, const Operator& op, const BatchShape& batch) {
   check_batch(batch);
@@ -381,7 +486,7 @@ Bytes checkpoint_bytes(const Model& model, const BatchShape& batch) {
 }
 
 Flops model_flops_per_token(const Model& model, std::int64_t sequence) {
-  return Flops(6 * static_cast<double>(parameter_count(model))) +
+  return Flops(6 * static_cast<double>(active_parameter_count(model))) +
          flops(12, model.shape.layers, model.shape.hidden, sequence);
 }
 

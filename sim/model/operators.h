@@ -90,7 +90,15 @@ struct OperatorCost {
   Bytes backward_workspace;  ///< extra while its backward runs (fp32 gradient of the logits)
 };
 
-/// Parameters that are not trainable get no `backward_weights`.
+/// "Linear"
+[[nodiscard]] std::string_view to_string(OperatorKind kind);
+
+/// Tokens that an operator sees of a micro batch of `tokens`: all, or those of its expert.
+[[nodiscard]] std::int64_t operator_tokens(const Model& model, const Operator& op,
+                                           std::int64_t tokens);
+
+/// Parameters that are not trainable get no `backward_weights`; an operator that no gradient comes
+/// to has no backward and keeps nothing.
 /// \throws ConfigError  if the batch is not positive, or so large that bytes leave 64 bits.
 [[nodiscard]] OperatorCost operator_cost(const Model& model, const Operator& op,
                                          const BatchShape& batch);
@@ -100,8 +108,9 @@ struct OperatorCost {
 [[nodiscard]] Bytes checkpoint_bytes(const Model& model, const BatchShape& batch);
 
 /// FLOPs of one token, forward and backward, recomputation not counted:
-/// 6 N + 12 L h s with all parameters N and h = hidden, no discount for the causal mask: the
-/// convention of PaLM and of data/cases/README.md (`throughput.tflops_per_gpu`).
+/// 6 N + 12 L h s with N = parameters that act on a token (all, but for experts) and h = hidden, no
+/// discount for the causal mask: the convention of PaLM and of data/cases/README.md
+/// (`throughput.tflops_per_gpu`).
 [[nodiscard]] Flops model_flops_per_token(const Model& model, std::int64_t sequence);
 
 }  // namespace zerosim

@@ -28,6 +28,7 @@ void append_backward(const Model& model, const ExecutionStep& step,
                      std::vector<TrainingEvent>& events) {
   const Module& module = model.modules[step.module.index()];
   if (step.kind == Step::Compute) {
+    if (!model.operators[static_cast<std::size_t>(step.operation)].output_gradient) return;
     events.push_back({Kind::Backward, step.module, step.operation, false});
   } else if (step.kind == Step::Exit && module.gradient_output) {
     events.push_back({Kind::PreBackward, step.module, -1, false});

@@ -180,7 +180,8 @@ TEST(HuggingFace, TiedEmbeddings) {
 std::vector<std::int64_t> windows(const Model& model) {
   std::vector<std::int64_t> result;
   for (const Operator& op : model.operators) {
-    if (op.kind == OperatorKind::Attention) result.push_back(op.inputs);
+    if (op.kind != OperatorKind::Attention) continue;
+    result.push_back(model.attention_shapes[static_cast<std::size_t>(op.attention)].window);
   }
   return result;
 }

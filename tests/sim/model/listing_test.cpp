@@ -22,13 +22,10 @@ const char* const kLinear =
     R"({"name": "fc", "class": "Linear", "parameters": [{"name": "fc.weight", "shape": [4, 8]}]})";
 
 std::vector<std::string> kinds_and_modules(const Model& model) {
-  const char* const names[] = {"Embedding", "Linear",       "RmsNorm",     "LayerNorm",
-                               "Rotary",    "Attention",    "ResidualAdd", "Activation",
-                               "Multiply",  "CrossEntropy", "Dropout"};
   std::vector<std::string> result;
   for (const Operator& op : model.operators) {
     result.push_back(format("{} {} {}>{}", model.modules[op.module.index()].name,
-                            names[static_cast<int>(op.kind)], op.inputs, op.outputs));
+                            to_string(op.kind), op.inputs, op.outputs));
   }
   return result;
 }

@@ -1,0 +1,137 @@
+#include "sim/model/families/config.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "sim/base/text.h"
+
+namespace zerosim::internal {
+namespace {
+
+/// Keys of `hidden_act` and the class that transformers' ACT2FN makes of them.
+const std::map<std::string, std::string>& activation_classes() {
+  static const std::map<std::string, std::string> kClasses = {
+      {"gelu", "GELUActivation"},
+      {"gelu_fast", "FastGELUActivation"},
+      {"gelu_new", "NewGELUActivation"},
+      {"gelu_pytorch_tanh", "PytorchGELUTanh"},
+      {"mish", "MishActivation"},
+      {"quick_gelu", "QuickGELUActivation"},
+      {"relu", "ReLU"},
+      {"relu2", "ReLUSquaredActivation"},
+      {"relu6", "ReLU6"},
+      {"sigmoid", "Sigmoid"},
+      {"silu", "SiLU"},
+      {"swish", "SiLU"},
+      {"tanh", "Tanh"},
+  };
+  return kClasses;
+}
+
+}  // namespace
+
+std::int64_t Config::required_size(const Names& names, const std::string& meaning,
+                                   std::int64_t largest) {
+  const std::string* name = stated(names);
+  if (name != nullptr) return size(*name, meaning, largest);
+  object_.fail(names.front(), format("missing, expected {}{}", meaning,
+                                     did_you_mean(names.front(), object_.unknown_keys())));
+}
+
+std::int64_t Config::size_or(const Names& names, const std::string& meaning, std::int64_t fallback,
+                             const std::string& reason) {
+  const std::string* name = stated(names);
+  if (name != nullptr) return size(*name, meaning, kLargestSize);
+  assume(format("{} = {}: not in the config, {}", names.front(), fallback, reason));
+  return fallback;
+}
+
+std::optional<std::int64_t> Config::optional_size(const std::string& name,
+                                                  const std::string& meaning) {
+  if (!has(name)) return std::nullopt;
+  return size(name, meaning, kLargestSize);
+}
+
+bool Config::flag_or(const std::string& name, bool fallback) {
+  if (const std::optional<bool> value = object_.optional_boolean(name)) return *value;
+  assume(format("{} = {}: not in the config, {}", name, fallback, kHuggingFaceDefault));
+  return fallback;
+}
+
+bool Config::rare_flag(const std::string& name) {
+  return object_.optional_boolean(name).value_or(false);
+}
+
+std::string Config::word_or(const std::string& name, const std::string& fallback) {
+  if (const std::optional<std::string> value = object_.optional_string(name)) return *value;
+  assume(format("{} = {}: not in the config, {}", name, fallback, kHuggingFaceDefault));
+  return fallback;
+}
+
+std::string Config::activation_class(const std::string& name, const std::string& fallback) {
+  return activation_class_of(name, word_or(name, fallback));
+}
+
+std::string Config::activation_class_of(const std::string& name, const std::string& value) {
+  const auto found = activation_classes().find(value);
+  if (found != activation_classes().end()) return found->second;
+  std::vector<std::string> known;
+  for (const auto& entry : activation_classes()) known.push_back(entry.first);
+  object_.fail(name, format("found \"{}\", expected one of {}{}", value, join(known, ", "),
+                            did_you_mean(value, known)));
+}
+
+std::int64_t Config::hidden(const Names& names) {
+  return required_size(names, "the width of the residual stream");
+}
+
+std::int64_t Config::layers(const Names& names) {
+  return required_size(names, "the number of transformer layers", kLargestLayerCount);
+}
+
+std::int64_t Config::heads(const Names& names) {
+  return required_size(names, "the number of attention heads");
+}
+
+std::int64_t Config::vocab(std::int64_t fallback) {
+  return size_or({"vocab_size"}, "the number of tokens in the vocabulary", fallback);
+}
+
+std::int64_t Config::max_positions(const Names& names, std::int64_t fallback) {
+  return size_or(names, "the longest sequence", fallback);
+}
+
+std::int64_t Config::divided_head_dim(std::int64_t hidden, std::int64_t heads,
+                                      const Names& heads_names) {
+  if (hidden % heads != 0) {
+    const std::string* name = stated(heads_names);
+    object_.fail(name == nullptr ? heads_names.front() : *name,
+                 format("{} does not divide the width {}, expected a divisor", heads, hidden));
+  }
+  return hidden / heads;
+}
+
+void Config::note_architecture(const std::string& built) {
+  if (!has("architectures")) return;
+  for (const std::string& architecture : object_.strings("architectures")) {
+    if (architecture == built) return;
+  }
+  assume(format("built as {}, head and loss included: \"architectures\" says otherwise", built));
+}
+
+const std::string* Config::stated(const Names& names) {
+  const auto found = std::find_if(names.begin(), names.end(), [this](const std::string& name) {
+    return !object_.raw(name).isNull();
+  });
+  return found == names.end() ? nullptr : &*found;
+}
+
+std::int64_t Config::size(const std::string& name, const std::string& meaning,
+                          std::int64_t largest) {
+  const std::int64_t value = object_.integer(name);
+  if (value >= 1 && value <= largest) return value;
+  object_.fail(name, format("found {}, expected 1 to {}: {}", value, largest, meaning));
+}
+
+}  // namespace zerosim::internal

@@ -1,0 +1,146 @@
+// GPT-2: modeling_gpt2.py of transformers. Its Conv1D holds a weight {in, out}.
+
+#include <string>
+#include <utility>
+
+#include "sim/base/text.h"
+#include "sim/model/families/families.h"
+#include "sim/model/families/layers.h"
+
+namespace zerosim::internal {
+namespace {
+
+struct Gpt2Config {
+  ModelShape shape;
+  std::string activation_class;
+  bool tied = true;
+};
+
+Gpt2Config read_gpt2_config(Config& config) {
+  const Config::Names heads_names = {"n_head", "num_attention_heads"};
+  Gpt2Config result;
+  ModelShape& shape = result.shape;
+  shape.hidden = config.hidden({"n_embd", "hidden_size"});
+  shape.layers = config.layers({"n_layer", "num_hidden_layers"});
+  shape.heads = config.heads(heads_names);
+  shape.kv_heads = shape.heads;
+  shape.head_dim = config.divided_head_dim(shape.hidden, shape.heads, heads_names);
+  shape.ffn = config.size_or({"n_inner"}, "the width of the MLP", 4 * shape.hidden, "4 x n_embd");
+  shape.vocab = config.vocab(50257);
+  shape.max_positions = config.max_positions({"n_positions", "max_position_embeddings"}, 1024);
+  result.activation_class = config.activation_class("activation_function", "gelu_new");
+  result.tied = config.flag_or("tie_word_embeddings", true);
+  if (config.rare_flag("add_cross_attention")) {
+    config.fail("add_cross_attention",
+                "found true, expected false: cross attention is not supported");
+  }
+  config.assume("attn_dropout is called, as in eager attention; fused attention does not call it");
+  config.assume(format("{} is one fused kernel", result.activation_class));
+  return result;
+}
+
+/// Lays out GPT2LMHeadModel.
+class Gpt2Layout {
+ public:
+  explicit Gpt2Layout(Gpt2Config config)
+      : config_(std::move(config)), shape_(config_.shape), layers_(assembler_) {}
+
+  Model build() {
+    register_parameters();
+    run();
+    return assembler_.finish();
+  }
+
+ private:
+  void register_conv1d(const std::string& path, std::int64_t inputs, std::int64_t outputs) {
+    layers_.register_parameter(path + ".weight", {inputs, outputs});
+    layers_.register_parameter(path + ".bias", {outputs});
+  }
+
+  void register_parameters() {
+    const std::int64_t hidden = shape_.hidden;
+    layers_.register_embedding("transformer.wte", shape_.vocab, hidden);
+    layers_.register_embedding("transformer.wpe", shape_.max_positions, hidden);
+    for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
+      const std::string path = format("transformer.h.{}", layer);
+      layers_.register_layer_norm(path + ".ln_1", hidden);
+      register_conv1d(path + ".attn.c_attn", hidden, 3 * hidden);
+      register_conv1d(path + ".attn.c_proj", hidden, hidden);
+      layers_.register_layer_norm(path + ".ln_2", hidden);
+      register_conv1d(path + ".mlp.c_fc", hidden, shape_.ffn);
+      register_conv1d(path + ".mlp.c_proj", shape_.ffn, hidden);
+    }
+    layers_.register_layer_norm("transformer.ln_f", hidden);
+    if (!config_.tied) layers_.register_linear("lm_head", hidden, shape_.vocab, false);
+  }
+
+  void run() {
+    assembler_.enter("", "GPT2LMHeadModel");
+    assembler_.enter("transformer", "GPT2Model");
+    const Value tokens = layers_.embedding("transformer.wte", shape_.vocab, shape_.hidden);
+    const Value positions =
+        layers_.embedding("transformer.wpe", shape_.max_positions, shape_.hidden);
+    Value x = layers_.add(shape_.hidden, tokens, positions);
+    x = layers_.dropout("transformer.drop", shape_.hidden, x);
+    for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
+    x = layers_.layer_norm("transformer.ln_f", shape_.hidden, x);
+    assembler_.exit(x);
+    x = layers_.linear("lm_head", shape_.hidden, shape_.vocab, x, "Linear",
+                       config_.tied ? "transformer.wte.weight" : "");
+    assembler_.exit(layers_.loss(shape_.vocab, x));
+  }
+
+  Value run_conv1d(const std::string& path, std::int64_t inputs, std::int64_t outputs, Value x) {
+    return layers_.linear(path, inputs, outputs, x, "Conv1D");
+  }
+
+  Value run_layer(std::int64_t layer, Value x) {
+    const std::string path = format("transformer.h.{}", layer);
+    assembler_.enter(path, "GPT2Block", {x}, static_cast<int>(layer));
+    Value y = layers_.layer_norm(path + ".ln_1", shape_.hidden, x);
+    x = layers_.add(shape_.hidden, x, run_attention(path + ".attn", y));
+    y = layers_.layer_norm(path + ".ln_2", shape_.hidden, x);
+    return assembler_.exit(layers_.add(shape_.hidden, x, run_mlp(path + ".mlp", y)));
+  }
+
+  /// The dropout of the attention scores is part of the Attention operator, wherever its module is.
+  Value run_attention(const std::string& path, Value x) {
+    assembler_.enter(path, "GPT2Attention", {x});
+    Value y = run_conv1d(path + ".c_attn", shape_.hidden, 3 * shape_.hidden, x);
+    y = assembler_.attend({.heads = shape_.heads,
+                           .kv_heads = shape_.heads,
+                           .head_dim = shape_.head_dim,
+                           .value_dim = shape_.head_dim,
+                           .fp32_softmax = false},
+                          {y});
+    assembler_.enter(path + ".attn_dropout", "Dropout", {y});
+    assembler_.exit(y);
+    y = run_conv1d(path + ".c_proj", shape_.hidden, shape_.hidden, y);
+    return assembler_.exit(layers_.dropout(path + ".resid_dropout", shape_.hidden, y));
+  }
+
+  Value run_mlp(const std::string& path, Value x) {
+    assembler_.enter(path, "GPT2MLP", {x});
+    Value y = run_conv1d(path + ".c_fc", shape_.hidden, shape_.ffn, x);
+    y = layers_.activation(path + ".act", config_.activation_class, shape_.ffn, y);
+    y = run_conv1d(path + ".c_proj", shape_.ffn, shape_.hidden, y);
+    return assembler_.exit(layers_.dropout(path + ".dropout", shape_.hidden, y));
+  }
+
+  Gpt2Config config_;
+  ModelShape shape_;
+  ModelAssembler assembler_;
+  Layers layers_;
+};
+
+}  // namespace
+
+Model build_gpt2(Config& config, const std::string& /*model_type*/) {
+  const Gpt2Config gpt2 = read_gpt2_config(config);
+  config.note_architecture("GPT2LMHeadModel");
+  Model model = Gpt2Layout(gpt2).build();
+  model.shape = gpt2.shape;
+  return model;
+}
+
+}  // namespace zerosim::internal

@@ -1,0 +1,282 @@
+// Llama, Mistral, Qwen2 and Qwen3: modeling_llama.py, modeling_mistral.py, modeling_qwen2.py,
+// modeling_qwen3.py of transformers. Order of execution and of registration of the Llama layer:
+// data/deepspeed_golden, llama_small.
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sim/base/text.h"
+#include "sim/model/families/families.h"
+#include "sim/model/families/layers.h"
+
+namespace zerosim::internal {
+namespace {
+
+/// What a family's configuration class fills in for an absent key (transformers'
+/// configuration_<family>.py), and what its modules look like.
+struct LlamaFamily {
+  const char* model_type;
+  const char* prefix;  ///< of class names: "LlamaAttention"
+  std::int64_t vocab_size;
+  std::int64_t max_positions;
+  std::int64_t kv_heads;      ///< 0: as many as heads
+  std::int64_t head_dim;      ///< 0: hidden / heads
+  bool reads_attention_bias;  ///< key attention_bias gives q, k, v and o a bias
+  bool reads_mlp_bias;
+  bool always_biased_qkv;  ///< Qwen2
+  bool query_key_norms;    ///< Qwen3
+};
+
+constexpr std::array<LlamaFamily, 4> kLlamaFamilies = {{
+    {"llama", "Llama", 32000, 2048, 0, 0, true, true, false, false},
+    {"mistral", "Mistral", 32000, 131072, 8, 0, false, false, false, false},
+    {"qwen2", "Qwen2", 151936, 32768, 32, 0, false, false, true, false},
+    {"qwen3", "Qwen3", 151936, 32768, 32, 128, true, false, false, true},
+}};
+
+struct LlamaConfig {
+  const LlamaFamily* family = nullptr;
+  ModelShape shape;
+  std::string activation_class;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool tied = false;
+  std::vector<std::int64_t> windows;  ///< per layer; 0: full attention
+};
+
+void read_heads(Config& config, const LlamaFamily& family, ModelShape& shape) {
+  shape.heads = config.heads();
+  if (family.kv_heads == 0 || config.is_null("num_key_value_heads")) {
+    shape.kv_heads = config.size_or({"num_key_value_heads"}, "the number of key and value heads",
+                                    shape.heads, "as many as attention heads");
+  } else {
+    shape.kv_heads = config.size_or({"num_key_value_heads"}, "the number of key and value heads",
+                                    family.kv_heads, kHuggingFaceDefault);
+  }
+  if (shape.heads % shape.kv_heads != 0) {
+    config.fail(
+        "num_key_value_heads",
+        format("{} does not divide num_attention_heads = {}, expected a divisor: each key and "
+               "value head serves the same number of query heads",
+               shape.kv_heads, shape.heads));
+  }
+}
+
+void read_head_dim(Config& config, const LlamaFamily& family, ModelShape& shape) {
+  const bool stated = !config.object().raw("head_dim").isNull();
+  const bool divided = !stated && (family.head_dim == 0 || config.is_null("head_dim"));
+  if (divided && shape.hidden % shape.heads != 0) {
+    config.fail("num_attention_heads",
+                format("{} does not divide hidden_size = {}, expected a divisor or a key head_dim",
+                       shape.heads, shape.hidden));
+  }
+  shape.head_dim = shape.hidden / shape.heads;  // the definition, not an assumption
+  if (!divided) {
+    shape.head_dim = config.size_or({"head_dim"}, "the width of an attention head", family.head_dim,
+                                    kHuggingFaceDefault);
+  }
+  if (shape.head_dim > kLargestSize / shape.heads) {
+    config.fail("head_dim", format("{} x {} heads is wider than {}", shape.head_dim, shape.heads,
+                                   kLargestSize));
+  }
+}
+
+/// Which layers attend to a window only. `layer_types` (transformers 4.53 and later) wins; before
+/// it Mistral used the window in all layers and Qwen from layer max_window_layers on, if
+/// use_sliding_window.
+std::vector<std::int64_t> read_windows(Config& config, const LlamaFamily& family,
+                                       std::int64_t layers) {
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
+  const bool mistral = std::string_view(family.model_type) == "mistral";
+  const bool qwen = std::string_view(family.model_type).substr(0, 4) == "qwen";
+  if (!mistral && !qwen) return windows;
+  if (qwen && !config.rare_flag("use_sliding_window")) return windows;
+  if (config.is_null("sliding_window")) return windows;
+  const std::int64_t window = config.size_or({"sliding_window"}, "the attention window in tokens",
+                                             4096, kHuggingFaceDefault);
+  if (qwen && !config.object().raw("layer_types").isNull()) {
+    const std::vector<std::string> types = config.object().strings("layer_types");
+    if (types.size() != windows.size()) {
+      config.fail("layer_types", format("found {} entries, expected one for each of "
+                                        "num_hidden_layers = {} layers",
+                                        types.size(), layers));
+    }
+    for (std::size_t layer = 0; layer < types.size(); ++layer) {
+      if (types[layer] == "sliding_attention") windows[layer] = window;
+    }
+    return windows;
+  }
+  std::size_t first = 0;
+  if (qwen) {
+    std::int64_t full_layers = 28;  // configuration_qwen2.py, configuration_qwen3.py
+    if (const auto value = config.object().optional_integer("max_window_layers")) {
+      full_layers = *value;
+    } else {
+      config.assume("max_window_layers = 28: not in the config, Hugging Face's default");
+    }
+    if (full_layers < 0) {
+      config.fail("max_window_layers", format("found {}, expected 0 or more: the number of layers "
+                                              "with full attention",
+                                              full_layers));
+    }
+    first = static_cast<std::size_t>(std::min(full_layers, layers));
+  }
+  std::fill(windows.begin() + static_cast<std::ptrdiff_t>(first), windows.end(), window);
+  return windows;
+}
+
+LlamaConfig read_llama_config(Config& config, const LlamaFamily& family) {
+  LlamaConfig result;
+  result.family = &family;
+  ModelShape& shape = result.shape;
+  shape.hidden = config.hidden();
+  shape.layers = config.layers();
+  shape.ffn = config.required_size({"intermediate_size"}, "the width of the MLP");
+  read_heads(config, family, shape);
+  read_head_dim(config, family, shape);
+  shape.vocab = config.vocab(family.vocab_size);
+  shape.max_positions = config.max_positions({"max_position_embeddings"}, family.max_positions);
+  result.activation_class = config.activation_class("hidden_act", "silu");
+  const bool attention_bias = family.reads_attention_bias && config.rare_flag("attention_bias");
+  result.qkv_bias = attention_bias || family.always_biased_qkv;
+  result.output_bias = attention_bias;
+  result.mlp_bias = family.reads_mlp_bias && config.rare_flag("mlp_bias");
+  result.tied = config.flag_or("tie_word_embeddings", false);
+  result.windows = read_windows(config, family, shape.layers);
+  shape.window = *std::max_element(result.windows.begin(), result.windows.end());
+  return result;
+}
+
+/// Lays out a model of the Llama family.
+class LlamaLayout {
+ public:
+  explicit LlamaLayout(LlamaConfig config)
+      : config_(std::move(config)),
+        shape_(config_.shape),
+        query_width_(shape_.heads * shape_.head_dim),
+        key_width_(shape_.kv_heads * shape_.head_dim),
+        layers_(assembler_) {}
+
+  Model build() {
+    register_parameters();
+    run();
+    return assembler_.finish();
+  }
+
+ private:
+  [[nodiscard]] std::string class_name(const std::string& suffix) const {
+    return config_.family->prefix + suffix;
+  }
+
+  void register_parameters() {
+    layers_.register_embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
+    for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
+      register_layer(format("model.layers.{}", layer));
+    }
+    layers_.register_norm("model.norm", shape_.hidden);
+    if (!config_.tied) layers_.register_linear("lm_head", shape_.hidden, shape_.vocab, false);
+  }
+
+  void register_layer(const std::string& layer) {
+    const std::string attention = layer + ".self_attn";
+    layers_.register_linear(attention + ".q_proj", shape_.hidden, query_width_, config_.qkv_bias);
+    layers_.register_linear(attention + ".k_proj", shape_.hidden, key_width_, config_.qkv_bias);
+    layers_.register_linear(attention + ".v_proj", shape_.hidden, key_width_, config_.qkv_bias);
+    layers_.register_linear(attention + ".o_proj", query_width_, shape_.hidden,
+                            config_.output_bias);
+    if (config_.family->query_key_norms) {
+      layers_.register_norm(attention + ".q_norm", shape_.head_dim);
+      layers_.register_norm(attention + ".k_norm", shape_.head_dim);
+    }
+    const std::string mlp = layer + ".mlp";
+    layers_.register_linear(mlp + ".gate_proj", shape_.hidden, shape_.ffn, config_.mlp_bias);
+    layers_.register_linear(mlp + ".up_proj", shape_.hidden, shape_.ffn, config_.mlp_bias);
+    layers_.register_linear(mlp + ".down_proj", shape_.ffn, shape_.hidden, config_.mlp_bias);
+    layers_.register_norm(layer + ".input_layernorm", shape_.hidden);
+    layers_.register_norm(layer + ".post_attention_layernorm", shape_.hidden);
+  }
+
+  /// The root and the model take token ids; what they call by keyword has no positional gradient.
+  void run() {
+    assembler_.enter("", class_name("ForCausalLM"));
+    assembler_.enter("model", class_name("Model"));
+    Value x = layers_.embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
+    layers_.call_without_result("model.rotary_emb", class_name("RotaryEmbedding"));
+    for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
+    x = run_norm("model.norm", shape_.hidden, x);
+    assembler_.exit(x);
+    x = layers_.linear("lm_head", shape_.hidden, shape_.vocab, x, "Linear",
+                       config_.tied ? "model.embed_tokens.weight" : "");
+    assembler_.exit(layers_.loss(shape_.vocab, x));
+  }
+
+  Value run_norm(const std::string& path, std::int64_t width, Value x) {
+    return layers_.rms_norm(path, class_name("RMSNorm"), width, x);
+  }
+
+  Value run_layer(std::int64_t layer, Value x) {
+    const std::string path = format("model.layers.{}", layer);
+    assembler_.enter(path, class_name("DecoderLayer"), {x}, static_cast<int>(layer));
+    Value y = run_norm(path + ".input_layernorm", shape_.hidden, x);
+    y = run_attention(path + ".self_attn", config_.windows[static_cast<std::size_t>(layer)], y);
+    x = layers_.add(shape_.hidden, x, y);
+    y = run_norm(path + ".post_attention_layernorm", shape_.hidden, x);
+    y = run_mlp(path + ".mlp", y);
+    return assembler_.exit(layers_.add(shape_.hidden, x, y));
+  }
+
+  Value run_attention(const std::string& path, std::int64_t window, Value x) {
+    assembler_.enter(path, class_name("Attention"));  // called by keyword
+    Value q = layers_.linear(path + ".q_proj", shape_.hidden, query_width_, x);
+    if (config_.family->query_key_norms) q = run_norm(path + ".q_norm", query_width_, q);
+    Value k = layers_.linear(path + ".k_proj", shape_.hidden, key_width_, x);
+    if (config_.family->query_key_norms) k = run_norm(path + ".k_norm", key_width_, k);
+    const Value v = layers_.linear(path + ".v_proj", shape_.hidden, key_width_, x);
+    const Value qk = layers_.rotary(query_width_ + key_width_, q, k);
+    const AttentionShape attention{.heads = shape_.heads,
+                                   .kv_heads = shape_.kv_heads,
+                                   .head_dim = shape_.head_dim,
+                                   .value_dim = shape_.head_dim,
+                                   .window = window};
+    const Value y = assembler_.attend(attention, {qk, v});
+    return assembler_.exit(layers_.linear(path + ".o_proj", query_width_, shape_.hidden, y));
+  }
+
+  /// down_proj(act_fn(gate_proj(x)) * up_proj(x))
+  Value run_mlp(const std::string& path, Value x) {
+    assembler_.enter(path, class_name("MLP"), {x});
+    Value gate = layers_.linear(path + ".gate_proj", shape_.hidden, shape_.ffn, x);
+    gate = layers_.activation(path + ".act_fn", config_.activation_class, shape_.ffn, gate);
+    const Value up = layers_.linear(path + ".up_proj", shape_.hidden, shape_.ffn, x);
+    const Value y = layers_.multiply(shape_.ffn, gate, up);
+    return assembler_.exit(layers_.linear(path + ".down_proj", shape_.ffn, shape_.hidden, y));
+  }
+
+  LlamaConfig config_;
+  ModelShape shape_;
+  std::int64_t query_width_;
+  std::int64_t key_width_;
+  ModelAssembler assembler_;
+  Layers layers_;
+};
+
+}  // namespace
+
+Model build_llama(Config& config, const std::string& model_type) {
+  const auto* family =
+      std::find_if(kLlamaFamilies.begin(), kLlamaFamilies.end(),
+                   [&](const LlamaFamily& member) { return model_type == member.model_type; });
+  const LlamaConfig llama = read_llama_config(config, *family);
+  config.note_architecture(std::string(family->prefix) + "ForCausalLM");
+  Model model = LlamaLayout(llama).build();
+  model.shape = llama.shape;
+  return model;
+}
+
+}  // namespace zerosim::internal
