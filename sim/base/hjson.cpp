@@ -31,7 +31,7 @@ std::string_view trimmed_right(std::string_view text) {
 
 class HjsonReader {
  public:
-  HjsonReader(std::string_view text, const std::string& name, NormalisedHjson& result)
+  HjsonReader(std::string_view text, const std::string& name, NormalisedText& result)
       : text_(text), name_(name), result_(result) {}
 
   void read() {
@@ -328,14 +328,14 @@ class HjsonReader {
 
   std::string_view text_;
   const std::string& name_;
-  NormalisedHjson& result_;
+  NormalisedText& result_;
   std::size_t position_ = 0;
   int depth_ = 0;
 };
 
 }  // namespace
 
-void normalise_hjson(std::string_view text, const std::string& name, NormalisedHjson& result) {
+void normalise_hjson(std::string_view text, const std::string& name, NormalisedText& result) {
   HjsonReader(text, name, result).read();
 }
 

@@ -22,7 +22,7 @@ namespace zerosim::internal {
 inline constexpr int kMaximumJsonDepth = 200;
 
 /// JSON on one line, and where each of its characters comes from.
-struct NormalisedHjson {
+struct NormalisedText {
   std::string json;
   std::vector<std::size_t> origin;  ///< json[i] stands at text[origin[i]]; one more for the end
   std::optional<JsonFinding> beyond_json;  ///< the first thing that strict JSON lacks
@@ -30,7 +30,7 @@ struct NormalisedHjson {
 };
 
 /// \throws ConfigError  with line and column. Findings made before it are kept in `result`.
-void normalise_hjson(std::string_view text, const std::string& name, NormalisedHjson& result);
+void normalise_hjson(std::string_view text, const std::string& name, NormalisedText& result);
 
 /// Line and column (in characters, not bytes) of a byte of `text`.
 [[nodiscard]] SourceLocation locate(std::string_view text, std::size_t offset,

@@ -11,6 +11,7 @@
 
 #include "sim/base/hjson.h"
 #include "sim/base/text.h"
+#include "sim/base/yaml.h"
 
 namespace zerosim {
 namespace {
@@ -324,7 +325,7 @@ JsonDocument JsonDocument::from_hjson(std::string text, const std::string& name)
   state->text = std::move(text);
   remove_byte_order_mark(state->text);
   check_characters(state->text, name);
-  internal::NormalisedHjson normalised;
+  internal::NormalisedText normalised;
   internal::normalise_hjson(state->text, name, normalised);
   state->json = std::move(normalised.json);
   state->origin = std::move(normalised.origin);
@@ -340,7 +341,7 @@ JsonDocument JsonDocument::from_strict_json(std::string text, const std::string&
   state->text = std::move(text);
   remove_byte_order_mark(state->text);
   check_characters(state->text, name);
-  internal::NormalisedHjson normalised;
+  internal::NormalisedText normalised;
   std::exception_ptr failure;
   try {
     internal::normalise_hjson(state->text, name, normalised);
@@ -353,6 +354,23 @@ JsonDocument JsonDocument::from_strict_json(std::string text, const std::string&
                       first.code);
   }
   if (failure) std::rethrow_exception(failure);
+  state->duplicates = std::move(normalised.duplicates);
+  state->parse(Strictness::Json);
+  JsonDocument document;
+  document.state_ = std::move(state);
+  return document;
+}
+
+JsonDocument JsonDocument::from_yaml(std::string text, const std::string& name) {
+  auto state = std::make_shared<State>();
+  state->name = name;
+  state->text = std::move(text);
+  remove_byte_order_mark(state->text);
+  check_characters(state->text, name);
+  internal::NormalisedText normalised;
+  internal::normalise_yaml(state->text, name, normalised);
+  state->json = std::move(normalised.json);
+  state->origin = std::move(normalised.origin);
   state->duplicates = std::move(normalised.duplicates);
   state->parse(Strictness::Json);
   JsonDocument document;
@@ -597,7 +615,7 @@ std::string hjson_to_json(std::string_view text) {
   std::string given(text);
   remove_byte_order_mark(given);
   check_characters(given, "hjson");
-  internal::NormalisedHjson normalised;
+  internal::NormalisedText normalised;
   internal::normalise_hjson(given, "hjson", normalised);
   return std::move(normalised.json);
 }

@@ -2,8 +2,8 @@
 /// JSON that people write, read by JsonCpp, with the place of every value for messages.
 ///
 /// `//` and `/* */` comments and trailing commas are accepted, duplicate keys are refused. Hjson,
-/// which DeepSpeed accepts, is first turned into JSON; places in messages are always those of the
-/// text that was given. Refused everywhere: bytes that are not UTF-8, NUL, numbers beyond double,
+/// which DeepSpeed accepts, and YAML, which accelerate accepts, are first turned into JSON; places
+/// in messages are always those of the text that was given. Refused everywhere: bytes that are not UTF-8, NUL, numbers beyond double,
 /// nesting deeper than 200. Columns count characters, from 1.
 #pragma once
 
@@ -44,10 +44,13 @@ class JsonDocument {
   /// As Python's `json` reads it: nothing beyond JSON (code json_comments, json_trailing_comma or
   /// json_unquoted_keys otherwise), but the last of duplicate keys wins: see `duplicates`.
   [[nodiscard]] static JsonDocument from_strict_json(std::string text, const std::string& name);
+  /// YAML as PyYAML reads it (sim/base/yaml.h); the last of duplicate keys wins: see `duplicates`.
+  [[nodiscard]] static JsonDocument from_yaml(std::string text, const std::string& name);
 
   [[nodiscard]] const JsonValue& root() const;
   [[nodiscard]] const std::string& file() const;
-  /// Keys that `from_strict_json` met again in the same object; empty for the others, which refuse.
+  /// Keys that `from_strict_json` or `from_yaml` met again in the same object; empty for the
+  /// others, which refuse.
   [[nodiscard]] const std::vector<JsonFinding>& duplicates() const;
   /// Where `value`, which must be part of this document, begins.
   [[nodiscard]] SourceLocation location(const JsonValue& value) const;
