@@ -75,7 +75,7 @@ const std::vector<Scalar>& scalars() {
       {"\"true\"", "\"true\""},
       {"bf16", "\"bf16\""},
       {"full_shard auto_wrap", "\"full_shard auto_wrap\""},
-      {"|\n  a\n  b", "\"a\\nb\\n\""},
+      {"|\n  a\n  b", "\"a\\nb\""},
       // tags
       {"!!str 5", "\"5\""},
       {"!!float 5e8", "500000000.0"},
