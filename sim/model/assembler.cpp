@@ -87,9 +87,10 @@ void ModelAssembler::own(const std::string& parameter_name) {
   }
 }
 
-void ModelAssembler::open_moe_block(std::int64_t experts, std::int64_t experts_per_token) {
+void ModelAssembler::open_moe_block(MoeBlock block) {
+  block.module = open_.back();
   model_.modules[open_.back().index()].moe_block = static_cast<int>(model_.moe_blocks.size());
-  model_.moe_blocks.push_back({open_.back(), experts, experts_per_token, {}});
+  model_.moe_blocks.push_back(std::move(block));
 }
 
 ModuleId ModelAssembler::enter_expert(int expert, const std::string& name,

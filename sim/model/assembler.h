@@ -37,7 +37,7 @@ class ModelAssembler {
   /// The open module owns the parameter. A second owner makes the model one with tied embeddings.
   void own(const std::string& parameter_name);
   /// The open module is a mixture of experts; modules entered with `enter_expert` are its experts.
-  void open_moe_block(std::int64_t experts, std::int64_t experts_per_token);
+  void open_moe_block(MoeBlock block);
   ModuleId enter_expert(int expert, const std::string& name, const std::string& class_name,
                         const std::vector<Value>& positional_inputs);
 

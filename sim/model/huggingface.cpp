@@ -20,8 +20,10 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {"gpt2", build_gpt2},   {"llama", build_llama}, {"mistral", build_llama},
-    {"qwen2", build_llama}, {"qwen3", build_llama},
+    {"deepseek_v2", build_deepseek}, {"deepseek_v3", build_deepseek}, {"mixtral", build_mixtral},
+    {"qwen2_moe", build_qwen_moe},   {"qwen3_moe", build_qwen_moe},   {"gpt2", build_gpt2},
+    {"llama", build_llama},          {"mistral", build_llama},        {"qwen2", build_llama},
+    {"qwen3", build_llama},
 };
 
 }  // namespace

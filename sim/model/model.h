@@ -144,6 +144,7 @@ struct MoeBlock {
   ModuleId module;  ///< "model.layers.0.block_sparse_moe"
   std::int64_t experts = 0;
   std::int64_t experts_per_token = 0;
+  bool calls_idle_experts = false;  ///< also experts that no token goes to (DeepSeek's code)
   /// Tokens of a micro batch that each expert sees, by `route_tokens` (routing.h); empty: not
   /// routed yet, and counted as spread evenly.
   std::vector<std::int64_t> tokens;

@@ -47,6 +47,17 @@ std::int64_t Config::size_or(const Names& names, const std::string& meaning, std
   return fallback;
 }
 
+std::int64_t Config::count_or(const std::string& name, const std::string& meaning,
+                              std::int64_t fallback) {
+  if (!has(name)) {
+    assume(format("{} = {}: not in the config, {}", name, fallback, kHuggingFaceDefault));
+    return fallback;
+  }
+  const std::int64_t value = object_.integer(name);
+  if (value >= 0 && value <= kLargestSize) return value;
+  object_.fail(name, format("found {}, expected 0 to {}: {}", value, kLargestSize, meaning));
+}
+
 std::optional<std::int64_t> Config::optional_size(const std::string& name,
                                                   const std::string& meaning) {
   if (!has(name)) return std::nullopt;

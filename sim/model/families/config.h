@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ class Config {
   [[nodiscard]] std::int64_t size_or(const Names& names, const std::string& meaning,
                                      std::int64_t fallback,
                                      const std::string& reason = kHuggingFaceDefault);
+  /// A number that may be 0.
+  [[nodiscard]] std::int64_t count_or(const std::string& name, const std::string& meaning,
+                                      std::int64_t fallback);
   /// A size whose absence (or null) is the rule and needs no mention.
   [[nodiscard]] std::optional<std::int64_t> optional_size(const std::string& name,
                                                           const std::string& meaning);

@@ -2,6 +2,8 @@
 // modeling_qwen3.py of transformers. Order of execution and of registration of the Llama layer:
 // data/deepspeed_golden, llama_small.
 
+#include "sim/model/families/llama.h"
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -12,25 +14,9 @@
 
 #include "sim/base/text.h"
 #include "sim/model/families/families.h"
-#include "sim/model/families/layers.h"
 
 namespace zerosim::internal {
 namespace {
-
-/// What a family's configuration class fills in for an absent key (transformers'
-/// configuration_<family>.py), and what its modules look like.
-struct LlamaFamily {
-  const char* model_type;
-  const char* prefix;  ///< of class names: "LlamaAttention"
-  std::int64_t vocab_size;
-  std::int64_t max_positions;
-  std::int64_t kv_heads;      ///< 0: as many as heads
-  std::int64_t head_dim;      ///< 0: hidden / heads
-  bool reads_attention_bias;  ///< key attention_bias gives q, k, v and o a bias
-  bool reads_mlp_bias;
-  bool always_biased_qkv;  ///< Qwen2
-  bool query_key_norms;    ///< Qwen3
-};
 
 constexpr std::array<LlamaFamily, 4> kLlamaFamilies = {{
     {"llama", "Llama", 32000, 2048, 0, 0, true, true, false, false},
@@ -38,17 +24,6 @@ constexpr std::array<LlamaFamily, 4> kLlamaFamilies = {{
     {"qwen2", "Qwen2", 151936, 32768, 32, 0, false, false, true, false},
     {"qwen3", "Qwen3", 151936, 32768, 32, 128, true, false, false, true},
 }};
-
-struct LlamaConfig {
-  const LlamaFamily* family = nullptr;
-  ModelShape shape;
-  std::string activation_class;
-  bool qkv_bias = false;
-  bool output_bias = false;
-  bool mlp_bias = false;
-  bool tied = false;
-  std::vector<std::int64_t> windows;  ///< per layer; 0: full attention
-};
 
 void read_heads(Config& config, const LlamaFamily& family, ModelShape& shape) {
   shape.heads = config.heads();
@@ -93,8 +68,10 @@ void read_head_dim(Config& config, const LlamaFamily& family, ModelShape& shape)
 std::vector<std::int64_t> read_windows(Config& config, const LlamaFamily& family,
                                        std::int64_t layers) {
   std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
-  const bool mistral = std::string_view(family.model_type) == "mistral";
-  const bool qwen = std::string_view(family.model_type).substr(0, 4) == "qwen";
+  const std::string_view model_type = family.model_type;
+  const bool mistral =
+      model_type == "mistral" || (model_type == "mixtral" && config.has("sliding_window"));
+  const bool qwen = model_type.substr(0, 4) == "qwen";
   if (!mistral && !qwen) return windows;
   if (qwen && !config.rare_flag("use_sliding_window")) return windows;
   if (config.is_null("sliding_window")) return windows;
@@ -131,6 +108,8 @@ std::vector<std::int64_t> read_windows(Config& config, const LlamaFamily& family
   return windows;
 }
 
+}  // namespace
+
 LlamaConfig read_llama_config(Config& config, const LlamaFamily& family) {
   LlamaConfig result;
   result.family = &family;
@@ -142,6 +121,7 @@ LlamaConfig read_llama_config(Config& config, const LlamaFamily& family) {
   read_head_dim(config, family, shape);
   shape.vocab = config.vocab(family.vocab_size);
   shape.max_positions = config.max_positions({"max_position_embeddings"}, family.max_positions);
+  result.mlp_class = std::string(family.prefix) + "MLP";
   result.activation_class = config.activation_class("hidden_act", "silu");
   const bool attention_bias = family.reads_attention_bias && config.rare_flag("attention_bias");
   result.qkv_bias = attention_bias || family.always_biased_qkv;
@@ -153,120 +133,121 @@ LlamaConfig read_llama_config(Config& config, const LlamaFamily& family) {
   return result;
 }
 
-/// Lays out a model of the Llama family.
-class LlamaLayout {
- public:
-  explicit LlamaLayout(LlamaConfig config)
-      : config_(std::move(config)),
-        shape_(config_.shape),
-        query_width_(shape_.heads * shape_.head_dim),
-        key_width_(shape_.kv_heads * shape_.head_dim),
-        layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
+void register_gated_mlp(Layers& layers, const std::string& path, const GatedMlp& mlp) {
+  layers.register_linear(path + "." + mlp.gate, mlp.hidden, mlp.width, mlp.bias);
+  if (!mlp.down_before_up) {
+    layers.register_linear(path + "." + mlp.up, mlp.hidden, mlp.width, mlp.bias);
   }
-
- private:
-  [[nodiscard]] std::string class_name(const std::string& suffix) const {
-    return config_.family->prefix + suffix;
+  layers.register_linear(path + "." + mlp.down, mlp.width, mlp.hidden, mlp.bias);
+  if (mlp.down_before_up) {
+    layers.register_linear(path + "." + mlp.up, mlp.hidden, mlp.width, mlp.bias);
   }
+}
 
-  void register_parameters() {
-    layers_.register_embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
-    for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
-      register_layer(format("model.layers.{}", layer));
-    }
-    layers_.register_norm("model.norm", shape_.hidden);
-    if (!config_.tied) layers_.register_linear("lm_head", shape_.hidden, shape_.vocab, false);
-  }
+Value run_gated_mlp(Layers& layers, const std::string& path, const GatedMlp& mlp, Value x) {
+  Value gate = layers.linear(path + "." + mlp.gate, mlp.hidden, mlp.width, x);
+  gate = layers.activation(path + ".act_fn", mlp.activation_class, mlp.width, gate);
+  const Value up = layers.linear(path + "." + mlp.up, mlp.hidden, mlp.width, x);
+  const Value y = layers.multiply(mlp.width, gate, up);
+  return layers.linear(path + "." + mlp.down, mlp.width, mlp.hidden, y);
+}
 
-  void register_layer(const std::string& layer) {
-    const std::string attention = layer + ".self_attn";
-    layers_.register_linear(attention + ".q_proj", shape_.hidden, query_width_, config_.qkv_bias);
-    layers_.register_linear(attention + ".k_proj", shape_.hidden, key_width_, config_.qkv_bias);
-    layers_.register_linear(attention + ".v_proj", shape_.hidden, key_width_, config_.qkv_bias);
-    layers_.register_linear(attention + ".o_proj", query_width_, shape_.hidden,
-                            config_.output_bias);
-    if (config_.family->query_key_norms) {
-      layers_.register_norm(attention + ".q_norm", shape_.head_dim);
-      layers_.register_norm(attention + ".k_norm", shape_.head_dim);
-    }
-    const std::string mlp = layer + ".mlp";
-    layers_.register_linear(mlp + ".gate_proj", shape_.hidden, shape_.ffn, config_.mlp_bias);
-    layers_.register_linear(mlp + ".up_proj", shape_.hidden, shape_.ffn, config_.mlp_bias);
-    layers_.register_linear(mlp + ".down_proj", shape_.ffn, shape_.hidden, config_.mlp_bias);
-    layers_.register_norm(layer + ".input_layernorm", shape_.hidden);
-    layers_.register_norm(layer + ".post_attention_layernorm", shape_.hidden);
-  }
+LlamaLayout::LlamaLayout(LlamaConfig config)
+    : config_(std::move(config)), shape_(config_.shape), layers_(assembler_) {}
 
-  /// The root and the model take token ids; what they call by keyword has no positional gradient.
-  void run() {
-    assembler_.enter("", class_name("ForCausalLM"));
-    assembler_.enter("model", class_name("Model"));
-    Value x = layers_.embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
-    layers_.call_without_result("model.rotary_emb", class_name("RotaryEmbedding"));
-    for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
-    x = run_norm("model.norm", shape_.hidden, x);
-    assembler_.exit(x);
-    x = layers_.linear("lm_head", shape_.hidden, shape_.vocab, x, "Linear",
-                       config_.tied ? "model.embed_tokens.weight" : "");
-    assembler_.exit(layers_.loss(shape_.vocab, x));
-  }
+Model LlamaLayout::build() {
+  register_parameters();
+  run();
+  Model model = assembler_.finish();
+  model.shape = shape_;
+  return model;
+}
 
-  Value run_norm(const std::string& path, std::int64_t width, Value x) {
-    return layers_.rms_norm(path, class_name("RMSNorm"), width, x);
-  }
+void LlamaLayout::register_parameters() {
+  layers_.register_embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
+  for (std::int64_t layer = 0; layer < shape_.layers; ++layer) register_layer(layer);
+  layers_.register_norm("model.norm", shape_.hidden);
+  if (!config_.tied) layers_.register_linear("lm_head", shape_.hidden, shape_.vocab, false);
+}
 
-  Value run_layer(std::int64_t layer, Value x) {
-    const std::string path = format("model.layers.{}", layer);
-    assembler_.enter(path, class_name("DecoderLayer"), {x}, static_cast<int>(layer));
-    Value y = run_norm(path + ".input_layernorm", shape_.hidden, x);
-    y = run_attention(path + ".self_attn", config_.windows[static_cast<std::size_t>(layer)], y);
-    x = layers_.add(shape_.hidden, x, y);
-    y = run_norm(path + ".post_attention_layernorm", shape_.hidden, x);
-    y = run_mlp(path + ".mlp", y);
-    return assembler_.exit(layers_.add(shape_.hidden, x, y));
-  }
+void LlamaLayout::register_layer(std::int64_t layer) {
+  const std::string path = format("model.layers.{}", layer);
+  register_attention(path + ".self_attn");
+  register_feed_forward(path, layer);
+  layers_.register_norm(path + ".input_layernorm", shape_.hidden);
+  layers_.register_norm(path + ".post_attention_layernorm", shape_.hidden);
+}
 
-  Value run_attention(const std::string& path, std::int64_t window, Value x) {
-    assembler_.enter(path, class_name("Attention"));  // called by keyword
-    Value q = layers_.linear(path + ".q_proj", shape_.hidden, query_width_, x);
-    if (config_.family->query_key_norms) q = run_norm(path + ".q_norm", query_width_, q);
-    Value k = layers_.linear(path + ".k_proj", shape_.hidden, key_width_, x);
-    if (config_.family->query_key_norms) k = run_norm(path + ".k_norm", key_width_, k);
-    const Value v = layers_.linear(path + ".v_proj", shape_.hidden, key_width_, x);
-    const Value qk = layers_.rotary(query_width_ + key_width_, q, k);
-    const AttentionShape attention{.heads = shape_.heads,
-                                   .kv_heads = shape_.kv_heads,
-                                   .head_dim = shape_.head_dim,
-                                   .value_dim = shape_.head_dim,
-                                   .window = window};
-    const Value y = assembler_.attend(attention, {qk, v});
-    return assembler_.exit(layers_.linear(path + ".o_proj", query_width_, shape_.hidden, y));
-  }
+void LlamaLayout::register_attention(const std::string& path) {
+  layers_.register_linear(path + ".q_proj", shape_.hidden, query_width(), config_.qkv_bias);
+  layers_.register_linear(path + ".k_proj", shape_.hidden, key_width(), config_.qkv_bias);
+  layers_.register_linear(path + ".v_proj", shape_.hidden, key_width(), config_.qkv_bias);
+  layers_.register_linear(path + ".o_proj", query_width(), shape_.hidden, config_.output_bias);
+  if (!config_.family->query_key_norms) return;
+  layers_.register_norm(path + ".q_norm", shape_.head_dim);
+  layers_.register_norm(path + ".k_norm", shape_.head_dim);
+}
 
-  /// down_proj(act_fn(gate_proj(x)) * up_proj(x))
-  Value run_mlp(const std::string& path, Value x) {
-    assembler_.enter(path, class_name("MLP"), {x});
-    Value gate = layers_.linear(path + ".gate_proj", shape_.hidden, shape_.ffn, x);
-    gate = layers_.activation(path + ".act_fn", config_.activation_class, shape_.ffn, gate);
-    const Value up = layers_.linear(path + ".up_proj", shape_.hidden, shape_.ffn, x);
-    const Value y = layers_.multiply(shape_.ffn, gate, up);
-    return assembler_.exit(layers_.linear(path + ".down_proj", shape_.ffn, shape_.hidden, y));
-  }
+GatedMlp LlamaLayout::dense_mlp() const {
+  return {.class_name = config_.mlp_class,
+          .activation_class = config_.activation_class,
+          .hidden = shape_.hidden,
+          .width = shape_.ffn,
+          .bias = config_.mlp_bias};
+}
 
-  LlamaConfig config_;
-  ModelShape shape_;
-  std::int64_t query_width_;
-  std::int64_t key_width_;
-  ModelAssembler assembler_;
-  Layers layers_;
-};
+void LlamaLayout::register_feed_forward(const std::string& layer_path, std::int64_t /*layer*/) {
+  register_gated_mlp(layers_, layer_path + ".mlp", dense_mlp());
+}
 
-}  // namespace
+/// The root and the model take token ids; what they call by keyword has no positional gradient.
+void LlamaLayout::run() {
+  assembler_.enter("", class_name("ForCausalLM"));
+  assembler_.enter("model", class_name("Model"));
+  Value x = layers_.embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
+  layers_.call_without_result("model.rotary_emb", class_name("RotaryEmbedding"));
+  for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
+  x = run_norm("model.norm", shape_.hidden, x);
+  assembler_.exit(x);
+  x = layers_.linear("lm_head", shape_.hidden, shape_.vocab, x, "Linear",
+                     config_.tied ? "model.embed_tokens.weight" : "");
+  assembler_.exit(layers_.loss(shape_.vocab, x));
+}
+
+Value LlamaLayout::run_layer(std::int64_t layer, Value x) {
+  const std::string path = format("model.layers.{}", layer);
+  assembler_.enter(path, class_name("DecoderLayer"), {x}, static_cast<int>(layer));
+  Value y = run_norm(path + ".input_layernorm", shape_.hidden, x);
+  y = run_attention(path + ".self_attn", config_.windows[static_cast<std::size_t>(layer)], y);
+  x = layers_.add(shape_.hidden, x, y);
+  y = run_norm(path + ".post_attention_layernorm", shape_.hidden, x);
+  y = run_feed_forward(path, layer, y);
+  return assembler_.exit(layers_.add(shape_.hidden, x, y));
+}
+
+Value LlamaLayout::run_attention(const std::string& path, std::int64_t window, Value x) {
+  assembler_.enter(path, class_name("Attention"));  // called by keyword
+  Value q = layers_.linear(path + ".q_proj", shape_.hidden, query_width(), x);
+  if (config_.family->query_key_norms) q = run_norm(path + ".q_norm", query_width(), q);
+  Value k = layers_.linear(path + ".k_proj", shape_.hidden, key_width(), x);
+  if (config_.family->query_key_norms) k = run_norm(path + ".k_norm", key_width(), k);
+  const Value v = layers_.linear(path + ".v_proj", shape_.hidden, key_width(), x);
+  const Value qk = layers_.rotary(query_width() + key_width(), q, k);
+  const AttentionShape attention{.heads = shape_.heads,
+                                 .kv_heads = shape_.kv_heads,
+                                 .head_dim = shape_.head_dim,
+                                 .value_dim = shape_.head_dim,
+                                 .window = window};
+  const Value y = assembler_.attend(attention, {qk, v});
+  return assembler_.exit(layers_.linear(path + ".o_proj", query_width(), shape_.hidden, y));
+}
+
+Value LlamaLayout::run_feed_forward(const std::string& layer_path, std::int64_t /*layer*/,
+                                    Value x) {
+  const GatedMlp mlp = dense_mlp();
+  assembler_.enter(layer_path + ".mlp", mlp.class_name, {x});
+  return assembler_.exit(run_gated_mlp(layers_, layer_path + ".mlp", mlp, x));
+}
 
 Model build_llama(Config& config, const std::string& model_type) {
   const auto* family =
@@ -274,9 +255,7 @@ Model build_llama(Config& config, const std::string& model_type) {
                    [&](const LlamaFamily& member) { return model_type == member.model_type; });
   const LlamaConfig llama = read_llama_config(config, *family);
   config.note_architecture(std::string(family->prefix) + "ForCausalLM");
-  Model model = LlamaLayout(llama).build();
-  model.shape = llama.shape;
-  return model;
+  return LlamaLayout(llama).build();
 }
 
 }  // namespace zerosim::internal
