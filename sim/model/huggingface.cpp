@@ -20,9 +20,20 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {"deepseek_v2", build_deepseek}, {"deepseek_v3", build_deepseek}, {"mixtral", build_mixtral},
-    {"qwen2_moe", build_qwen_moe},   {"qwen3_moe", build_qwen_moe},   {"gpt2", build_gpt2},
-    {"llama", build_llama},          {"mistral", build_llama},        {"qwen2", build_llama},
+    {"bloom", build_bloom},
+    {"falcon", build_falcon},
+    {"gpt_neox", build_gpt_neox},
+    {"gptj", build_gptj},
+    {"opt", build_opt},
+    {"deepseek_v2", build_deepseek},
+    {"deepseek_v3", build_deepseek},
+    {"mixtral", build_mixtral},
+    {"qwen2_moe", build_qwen_moe},
+    {"qwen3_moe", build_qwen_moe},
+    {"gpt2", build_gpt2},
+    {"llama", build_llama},
+    {"mistral", build_llama},
+    {"qwen2", build_llama},
     {"qwen3", build_llama},
 };
 
