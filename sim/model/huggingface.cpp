@@ -20,6 +20,14 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
+    {"baichuan", build_baichuan},
+    {"bert", build_bert},
+    {"gemma", build_gemma2},
+    {"gemma2", build_gemma2},
+    {"mt5", build_t5},
+    {"phi3", build_phi3},
+    {"roberta", build_bert},
+    {"t5", build_t5},
     {"bloom", build_bloom},
     {"falcon", build_falcon},
     {"gpt_neox", build_gpt_neox},

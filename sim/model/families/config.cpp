@@ -123,6 +123,35 @@ std::int64_t Config::divided_head_dim(std::int64_t hidden, std::int64_t heads,
   return hidden / heads;
 }
 
+std::int64_t Config::kv_heads(std::int64_t heads, std::int64_t fallback) {
+  const bool all = fallback == 0 || is_null("num_key_value_heads");
+  const std::int64_t kv_heads =
+      size_or({"num_key_value_heads"}, "the number of key and value heads", all ? heads : fallback,
+              all ? "as many as attention heads" : kHuggingFaceDefault);
+  if (heads % kv_heads != 0) {
+    fail("num_key_value_heads",
+         format("{} does not divide num_attention_heads = {}, expected a divisor: each key and "
+                "value head serves the same number of query heads",
+                kv_heads, heads));
+  }
+  return kv_heads;
+}
+
+std::int64_t Config::head_dim(std::int64_t hidden, std::int64_t heads, std::int64_t fallback) {
+  const bool divided = !has("head_dim") && (fallback == 0 || is_null("head_dim"));
+  if (divided && hidden % heads != 0) {
+    fail("num_attention_heads",
+         format("{} does not divide hidden_size = {}, expected a divisor or a key head_dim", heads,
+                hidden));
+  }
+  if (divided) return hidden / heads;  // the definition, not an assumption
+  const std::int64_t head_dim = size_or({"head_dim"}, "the width of an attention head", fallback);
+  if (head_dim > kLargestSize / heads) {
+    fail("head_dim", format("{} x {} heads is wider than {}", head_dim, heads, kLargestSize));
+  }
+  return head_dim;
+}
+
 void Config::note_architecture(const std::string& built) {
   if (!has("architectures")) return;
   for (const std::string& architecture : object_.strings("architectures")) {

@@ -54,6 +54,12 @@ class Config {
   /// hidden / heads. \throws ConfigError  at the heads if they do not divide.
   [[nodiscard]] std::int64_t divided_head_dim(std::int64_t hidden, std::int64_t heads,
                                               const Names& heads_names = {"num_attention_heads"});
+  /// num_key_value_heads. \param fallback  if the key is absent; 0: as many as `heads`, which null
+  /// always means. \throws ConfigError  if they do not divide `heads`.
+  [[nodiscard]] std::int64_t kv_heads(std::int64_t heads, std::int64_t fallback);
+  /// head_dim, which need not be hidden / heads. \param fallback  as above; 0: hidden / heads.
+  [[nodiscard]] std::int64_t head_dim(std::int64_t hidden, std::int64_t heads,
+                                      std::int64_t fallback);
 
   [[nodiscard]] bool has(const std::string& name) { return !object_.raw(name).isNull(); }
   [[nodiscard]] bool is_null(const std::string& name) {

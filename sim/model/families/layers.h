@@ -52,6 +52,10 @@ class Layers {
   Value multiply(std::int64_t width, Value a, Value b) {
     return assembler_.compute(OperatorKind::Multiply, 0, width, {a, b});
   }
+  /// Times a number.
+  Value scale(std::int64_t width, Value x) {
+    return assembler_.compute(OperatorKind::Scale, 0, width, {x});
+  }
   /// Rotates q and k; v is handed on as it is.
   Value rotary(std::int64_t width, Value q, Value k) {
     return assembler_.compute(OperatorKind::Rotary, 0, width, {q, k});

@@ -25,43 +25,6 @@ constexpr std::array<LlamaFamily, 4> kLlamaFamilies = {{
     {"qwen3", "Qwen3", 151936, 32768, 32, 128, true, false, false, true},
 }};
 
-void read_heads(Config& config, const LlamaFamily& family, ModelShape& shape) {
-  shape.heads = config.heads();
-  if (family.kv_heads == 0 || config.is_null("num_key_value_heads")) {
-    shape.kv_heads = config.size_or({"num_key_value_heads"}, "the number of key and value heads",
-                                    shape.heads, "as many as attention heads");
-  } else {
-    shape.kv_heads = config.size_or({"num_key_value_heads"}, "the number of key and value heads",
-                                    family.kv_heads, kHuggingFaceDefault);
-  }
-  if (shape.heads % shape.kv_heads != 0) {
-    config.fail(
-        "num_key_value_heads",
-        format("{} does not divide num_attention_heads = {}, expected a divisor: each key and "
-               "value head serves the same number of query heads",
-               shape.kv_heads, shape.heads));
-  }
-}
-
-void read_head_dim(Config& config, const LlamaFamily& family, ModelShape& shape) {
-  const bool stated = !config.object().raw("head_dim").isNull();
-  const bool divided = !stated && (family.head_dim == 0 || config.is_null("head_dim"));
-  if (divided && shape.hidden % shape.heads != 0) {
-    config.fail("num_attention_heads",
-                format("{} does not divide hidden_size = {}, expected a divisor or a key head_dim",
-                       shape.heads, shape.hidden));
-  }
-  shape.head_dim = shape.hidden / shape.heads;  // the definition, not an assumption
-  if (!divided) {
-    shape.head_dim = config.size_or({"head_dim"}, "the width of an attention head", family.head_dim,
-                                    kHuggingFaceDefault);
-  }
-  if (shape.head_dim > kLargestSize / shape.heads) {
-    config.fail("head_dim", format("{} x {} heads is wider than {}", shape.head_dim, shape.heads,
-                                   kLargestSize));
-  }
-}
-
 /// Which layers attend to a window only. `layer_types` (transformers 4.53 and later) wins; before
 /// it Mistral used the window in all layers and Qwen from layer max_window_layers on, if
 /// use_sliding_window.
@@ -117,8 +80,9 @@ LlamaConfig read_llama_config(Config& config, const LlamaFamily& family) {
   shape.hidden = config.hidden();
   shape.layers = config.layers();
   shape.ffn = config.required_size({"intermediate_size"}, "the width of the MLP");
-  read_heads(config, family, shape);
-  read_head_dim(config, family, shape);
+  shape.heads = config.heads();
+  shape.kv_heads = config.kv_heads(shape.heads, family.kv_heads);
+  shape.head_dim = config.head_dim(shape.hidden, shape.heads, family.head_dim);
   shape.vocab = config.vocab(family.vocab_size);
   shape.max_positions = config.max_positions({"max_position_embeddings"}, family.max_positions);
   result.mlp_class = std::string(family.prefix) + "MLP";
