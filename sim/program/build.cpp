@@ -15,6 +15,9 @@ constexpr std::int64_t kLargestAccumulation = 4096;
 
 // What the options ask for and this version does not build: better an error than a wrong Program.
 void reject_unsupported(const Strategy& strategy) {
+  if (strategy.not_simulated) {
+    throw ConfigError(*strategy.not_simulated);
+  }
   if (strategy.framework != Framework::DeepSpeed) {
     return;
   }

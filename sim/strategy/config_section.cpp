@@ -29,13 +29,6 @@ std::string suggested_integer(const std::string& text) {
   return usable ? format("; write {} without quotes", static_cast<std::int64_t>(value)) : "";
 }
 
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return text;
-}
-
 /// https://docs.pydantic.dev/latest/concepts/conversion_table/ (lax mode).
 std::optional<bool> lax_boolean(const JsonValue& value) {
   if (value.isBool()) return value.asBool();
@@ -55,8 +48,34 @@ std::optional<bool> lax_boolean(const JsonValue& value) {
 
 }  // namespace
 
-ConfigSection::ConfigSection(JsonObject object, Kind kind, ConfigNotes& notes)
-    : object_(std::move(object)), kind_(kind), notes_(&notes) {}
+void ConfigNotes::list(Setting setting) {
+  if (setting.origin != Origin::File) assumptions.push_back(sentence(setting));
+  settings.push_back(std::move(setting));
+}
+
+bool ConfigNotes::lists(const std::string& key) const {
+  return std::any_of(settings.begin(), settings.end(),
+                     [&key](const Setting& setting) { return setting.key == key; });
+}
+
+void ConfigNotes::override_setting(const std::string& key, std::string value, std::string reason) {
+  for (Setting& setting : settings) {
+    if (setting.key != key) continue;
+    setting.value = std::move(value);
+    setting.reason = std::move(reason);
+    setting.origin = Origin::Derived;
+    assumptions.push_back(sentence(setting));
+    return;
+  }
+  ZS_CHECK(false, "only a listed key gets another value");
+}
+
+ConfigSection::ConfigSection(JsonObject object, Kind kind, ConfigNotes& notes,
+                             std::string listed_path)
+    : object_(std::move(object)),
+      kind_(kind),
+      notes_(&notes),
+      listed_path_(std::move(listed_path)) {}
 
 bool ConfigSection::is_auto(const std::string& key) {
   const JsonValue& value = object_.raw(key);
@@ -71,7 +90,7 @@ bool ConfigSection::nothing(const std::string& key) {
   if (!is_set(key)) return true;
   if (!is_auto(key)) return false;
   if (kind_ == Kind::TopLevel) {
-    fail(key, "found \"auto\", which nothing fills in here, expected a value");
+    fail(key, "found \"auto\", which nothing fills in here, expected a value", "auto_unresolved");
   }
   warn(key, "auto_dropped", "\"auto\" is dropped, DeepSpeed's default applies");
   return true;
@@ -80,7 +99,7 @@ bool ConfigSection::nothing(const std::string& key) {
 std::optional<bool> ConfigSection::boolean(const std::string& key) {
   if (nothing(key)) return std::nullopt;
   const std::optional<bool> value = lax_boolean(object_.raw(key));
-  if (!value) fail(key, format("found {}, expected true or false", shown(key)));
+  if (!value) fail(key, format("found {}, expected true or false", shown(key)), "wrong_type");
   return value;
 }
 
@@ -107,11 +126,15 @@ std::optional<std::int64_t> ConfigSection::integer(const std::string& key, std::
   return value;
 }
 
-std::optional<double> ConfigSection::number(const std::string& key, double minimum) {
+std::optional<double> ConfigSection::number(const std::string& key, double minimum,
+                                            double maximum) {
   if (nothing(key)) return std::nullopt;
   const double value = object_.number(key);
   if (value < minimum) {
     fail(key, format("found {}, expected a number of at least {}", value, minimum), "out_of_range");
+  }
+  if (value > maximum) {
+    fail(key, format("found {}, expected a number of at most {}", value, maximum), "out_of_range");
   }
   return value;
 }
@@ -124,45 +147,130 @@ std::optional<std::string> ConfigSection::word(const std::string& key,
       raw.isString() && std::find(allowed.begin(), allowed.end(), raw.asString()) != allowed.end();
   if (!known) {
     const std::string hint = raw.isString() ? did_you_mean(raw.asString(), allowed) : "";
-    fail(key, format("found {}, expected one of {}{}", shown(key), join(allowed, ", "), hint));
+    fail(key, format("found {}, expected one of {}{}", shown(key), join(allowed, ", "), hint),
+         "unknown_value");
   }
   return raw.asString();
 }
 
-std::optional<ConfigSection> ConfigSection::section(const std::string& key) {
-  if (!is_set(key)) return std::nullopt;
-  return ConfigSection(object_.object(key), Kind::Typed, *notes_);
+std::optional<std::string> ConfigSection::string(const std::string& key) {
+  if (nothing(key)) return std::nullopt;
+  return object_.string(key);
 }
 
-void ConfigSection::reject_unknown(const std::string& code) const {
+std::optional<std::vector<std::string>> ConfigSection::strings(const std::string& key) {
+  if (nothing(key)) return std::nullopt;
+  return object_.strings(key);
+}
+
+bool ConfigSection::boolean_or(const std::string& key, bool fallback, const Listing& listing) {
+  const std::optional<bool> given = boolean(key);
+  const bool value = given.value_or(fallback);
+  list_read(key, truth(value), given.has_value(), listing);
+  return value;
+}
+
+std::int64_t ConfigSection::integer_or(const std::string& key, std::int64_t fallback,
+                                       std::int64_t minimum, const Listing& listing) {
+  const std::optional<std::int64_t> given = integer(key, minimum);
+  const std::int64_t value = given.value_or(fallback);
+  list_read(key, std::to_string(value), given.has_value(), listing);
+  return value;
+}
+
+double ConfigSection::number_or(const std::string& key, double fallback, double minimum,
+                                double maximum, const Listing& listing) {
+  const std::optional<double> given = number(key, minimum, maximum);
+  const double value = given.value_or(fallback);
+  list_read(key, to_text(JsonValue(value), false), given.has_value(), listing);
+  return value;
+}
+
+std::string ConfigSection::word_or(const std::string& key, const std::string& fallback,
+                                   const std::vector<std::string>& allowed,
+                                   const Listing& listing) {
+  const std::optional<std::string> given = word(key, allowed);
+  std::string value = given.value_or(fallback);
+  list_read(key, value, given.has_value(), listing);
+  return value;
+}
+
+void ConfigSection::list(const std::string& key, std::string value, Origin origin,
+                         const Listing& listing) {
+  const std::string& name = listing.name.empty() ? key : listing.name;
+  notes_->list({.key = listed_name(name),
+                .value = std::move(value),
+                .origin = origin,
+                .reason = origin == Origin::File ? "" : listing.reason,
+                .unit = listing.unit,
+                .where = value_place(key)});
+}
+
+void ConfigSection::list_read(const std::string& key, std::string value, bool given,
+                              const Listing& listing) {
+  if (given) {
+    list(key, std::move(value), Origin::File, listing);
+  } else if (is_auto(key)) {
+    Listing dropped = listing;
+    dropped.reason = "DeepSpeed's default, since it drops \"auto\"";
+    list(key, std::move(value), Origin::Default, dropped);
+  } else if (listing.matters) {
+    list(key, std::move(value), Origin::Default, listing);
+  }
+}
+
+void ConfigSection::list_if_set(const std::string& key) {
+  if (!is_set(key)) return;
+  const JsonValue& value = object_.raw(key);
+  list(key, value.isString() ? value.asString() : to_text(value, false), Origin::File);
+}
+
+std::optional<ConfigSection> ConfigSection::section(const std::string& key,
+                                                    const std::string& listed_as) {
+  if (!is_set(key)) return std::nullopt;
+  return ConfigSection(object_.object(key), Kind::Typed, *notes_,
+                       listed_name(listed_as.empty() ? key : listed_as));
+}
+
+ConfigSection ConfigSection::section_or_empty(const std::string& key,
+                                              const std::string& listed_as) {
+  if (std::optional<ConfigSection> found = section(key, listed_as)) return *std::move(found);
+  return empty_section(key, listed_as);
+}
+
+ConfigSection ConfigSection::empty_section(const std::string& key, const std::string& listed_as) {
+  static const JsonValue kEmpty(Json::objectValue);
+  return {JsonObject(object_.document(), kEmpty, object_.path_of(key)), Kind::Typed, *notes_,
+          listed_name(listed_as.empty() ? key : listed_as)};
+}
+
+void ConfigSection::reject_unknown(KnownCode code) const {
   const std::vector<std::string> unknown = object_.unknown_keys();
   if (unknown.empty()) return;
   const std::string hint = did_you_mean(unknown.front(), object_.known_keys());
-  throw ConfigError(object_.document().key_location(object_.value(), unknown.front()),
+  throw ConfigError(key_place(unknown.front()),
                     format("{}: unknown key, which DeepSpeed refuses in this section{}",
                            object_.path_of(unknown.front()), hint),
-                    code);
+                    code.text());
 }
 
-SourceLocation ConfigSection::place(const std::string& key) const {
+SourceLocation ConfigSection::key_place(const std::string& key) const {
   return object_.document().key_location(object_.value(), key);
 }
 
-void ConfigSection::warn(const std::string& key, const std::string& code,
-                         const std::string& message) {
+SourceLocation ConfigSection::value_place(const std::string& key) const {
+  if (!object_.value().isMember(key)) return {};
+  return object_.document().location(object_.value()[key]);
+}
+
+void ConfigSection::warn(const std::string& key, KnownCode code, const std::string& message) {
+  const SourceLocation where = key_place(key);
   notes_->warnings.push_back(
-      {code, format("{}: {}: {}", to_string(place(key)), object_.path_of(key), message)});
+      {code.text(), format("{}: {}: {}", to_string(where), object_.path_of(key), message), where});
 }
 
-void ConfigSection::assume(const std::string& key, const std::string& message) {
-  notes_->assumptions.push_back(format("{}: {}.", object_.path_of(key), message));
-}
-
-void ConfigSection::not_simulated(const std::string& key, const std::string& feature) {
-  if (notes_->not_simulated) return;
-  notes_->not_simulated =
-      ConfigError(place(key), format("{}: found {}: this version does not simulate {} yet",
-                                     object_.path_of(key), shown(key), feature));
+std::string ConfigSection::listed_name(const std::string& key) const {
+  return listed_path_.empty() ? key : listed_path_ + "." + key;
 }
 
 std::string ConfigSection::shown(const std::string& key) const {
@@ -170,6 +278,17 @@ std::string ConfigSection::shown(const std::string& key) const {
   if (value.isObject()) return "an object";
   if (value.isArray()) return "an array";
   return to_text(value, false);
+}
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return text;
+}
+
+std::string truth(bool value) {
+  return value ? "true" : "false";
 }
 
 }  // namespace zerosim::internal

@@ -126,12 +126,12 @@ TEST(Auto, SizesFollowTheHiddenSize) {
   EXPECT_EQ(strategy.zero.reduce_bucket_size, 16'777'216);       // 4096^2
   EXPECT_EQ(strategy.zero.prefetch_bucket_size, 15'099'494);     // 0.9 * 4096^2 = 15099494.4
   EXPECT_EQ(strategy.zero.param_persistence_threshold, 40'960);  // 10 * 4096
-  EXPECT_THAT(
-      strategy.assumptions,
-      Contains("zero_optimization.stage3_prefetch_bucket_size: \"auto\" becomes 0.9 hidden^2 "
-               "= 15099494 elements with hidden 4096."));
+  EXPECT_THAT(strategy.assumptions,
+              Contains("zero_optimization.stage3_prefetch_bucket_size: \"auto\" becomes 15099494 "
+                       "elements, 0.9 hidden^2 with hidden 4096."));
   EXPECT_EQ(error_of(text, {}, 8, 0),
-            "f.json:3:23: zero_optimization.reduce_bucket_size: found \"auto\", which is hidden^2, "
+            "[auto_unresolved] f.json:3:23: zero_optimization.reduce_bucket_size: found \"auto\", "
+            "which is hidden^2, "
             "but the model has no hidden size; expected a number or a model that says it");
 }
 
@@ -173,22 +173,25 @@ TEST(Auto, FlagsThatContradictTheFileAreErrors) {
   TrainingFlags flags;
   flags.micro_batch = 2;
   EXPECT_EQ(error_of(with("\"steps_per_print\": 1"), flags),
-            "f.json:1:36: train_micro_batch_size_per_gpu: found 4, but the flag --micro-batch says "
+            "[flag_contradicts_file] f.json:1:36: train_micro_batch_size_per_gpu: found 4, but the "
+            "flag --micro-batch says "
             "2");
   TrainingFlags accum;
   accum.grad_accum = 2;
   EXPECT_EQ(error_of("{\"gradient_accumulation_steps\": 3,\n\"train_batch_size\": 24}", accum),
-            "f.json:1:33: gradient_accumulation_steps: found 3, but the flag --grad-accum says 2");
+            "[flag_contradicts_file] f.json:1:33: gradient_accumulation_steps: found 3, but the "
+            "flag --grad-accum says 2");
   TrainingFlags precision;
   precision.precision = Precision::Fp16;
   EXPECT_EQ(error_of(with("\"steps_per_print\": 1"), precision),
-            "f.json:1:59: bf16.enabled: found true, but the flag --precision says fp16");
+            "[flag_contradicts_file] f.json:1:59: bf16.enabled: found true, but the flag "
+            "--precision says fp16");
   TrainingFlags optimizer;
   optimizer.optimizer = OptimizerKind::AdamTorchForeach;
-  EXPECT_EQ(
-      error_of(with("\"optimizer\": {\"type\": \"AdamW\"}"), optimizer),
-      "f.json:2:23: optimizer.type: found \"AdamW\", which is adamw_fused in DeepSpeed, but the "
-      "flag --optimizer says adamw_torch_foreach");
+  EXPECT_EQ(error_of(with("\"optimizer\": {\"type\": \"AdamW\"}"), optimizer),
+            "[flag_contradicts_file] f.json:2:23: optimizer.type: found \"AdamW\", which is "
+            "adamw_fused in DeepSpeed, but the "
+            "flag --optimizer says adamw_torch_foreach");
   EXPECT_NO_THROW(static_cast<void>(
       parse(with("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}"),
             optimizer)));
@@ -231,10 +234,10 @@ TEST(Auto, OfClippingAndOptimizerParametersIsTheTrainers) {
       with("\"gradient_clipping\": \"auto\", \"optimizer\": {\"type\": \"AdamW\", \"params\": "
            "{\"lr\": \"auto\", \"betas\": \"auto\"}}"));
   EXPECT_DOUBLE_EQ(strategy.gradient_clipping, 1);
-  EXPECT_EQ(
-      error_of(with("\"gradient_clipping\": \"auto\""), as(ConfigMode::DeepSpeed)),
-      "f.json:2:22: gradient_clipping: found \"auto\", which nothing fills in here, expected a "
-      "value");
+  EXPECT_EQ(error_of(with("\"gradient_clipping\": \"auto\""), as(ConfigMode::DeepSpeed)),
+            "[auto_unresolved] f.json:2:22: gradient_clipping: found \"auto\", which nothing fills "
+            "in here, expected a "
+            "value");
 }
 
 // ---- the three syntaxes ----
@@ -308,18 +311,22 @@ TEST(ZeroSection, ErrorsHaveCodeAndPlace) {
        "[out_of_range] f.json:3:28: zero_optimization.zero_hpz_partition_size: found 3, expected a "
        "divisor of the world size 8"},
       {3, "\"overlap_comm\": \"maybe\"",
-       "f.json:3:17: zero_optimization.overlap_comm: found \"maybe\", expected true or false"},
+       "[wrong_type] f.json:3:17: zero_optimization.overlap_comm: found \"maybe\", expected true "
+       "or false"},
       {3, "\"max_live_parameters\": 1, \"stage3_max_live_parameters\": 2",
        "[duplicate_keys] f.json:3:24: zero_optimization.max_live_parameters: given together with "
        "stage3_max_live_parameters, expected one of the two names"},
       {3, "\"offload_param\": {\"device\": \"nvme\"}",
-       "f.json:3:18: zero_optimization.offload_param.nvme_path: missing, expected a path, since "
+       "[nvme_path_missing] f.json:3:18: zero_optimization.offload_param.nvme_path: missing, "
+       "expected a path, since "
        "device is \"nvme\""},
       {3, "\"offload_param\": {\"device\": \"gpu\"}",
-       "f.json:3:29: zero_optimization.offload_param.device: found \"gpu\", expected one of none, "
+       "[unknown_value] f.json:3:29: zero_optimization.offload_param.device: found \"gpu\", "
+       "expected one of none, "
        "cpu, nvme; did you mean \"cpu\"?"},
       {1, "\"legacy_stage1\": true",
-       "f.json:3:18: zero_optimization.legacy_stage1: found true, which DeepSpeed no longer "
+       "[removed_key] f.json:3:18: zero_optimization.legacy_stage1: found true, which DeepSpeed no "
+       "longer "
        "supports, expected false"},
   };
   for (const BadZero& bad : cases) EXPECT_EQ(error_of(zero(bad.stage, bad.inside)), bad.error);
@@ -362,7 +369,8 @@ TEST(TopLevel, ErrorsHaveCodeAndPlace) {
        "in "
        "this section"},
       {"\"communication_data_type\": \"int8\"",
-       "f.json:2:28: communication_data_type: found \"int8\", expected one of fp32, fp16, bf16"},
+       "[unknown_value] f.json:2:28: communication_data_type: found \"int8\", expected one of "
+       "fp32, fp16, bf16"},
       {"\"gradient_clipping\": -1",
        "[out_of_range] f.json:2:22: gradient_clipping: found -1, expected a number of at least 0"},
       {"\"gradient_accumulation_steps\": 0",
@@ -374,20 +382,25 @@ TEST(TopLevel, ErrorsHaveCodeAndPlace) {
        "integer; "
        "write 2 without quotes"},
       {"\"prescale_gradients\": true, \"zero_optimization\": {\"stage\": 2}",
-       "f.json:2:23: prescale_gradients: found true, which stage 2 refuses while reduce_scatter is "
+       "[scaling_with_reduce_scatter] f.json:2:23: prescale_gradients: found true, which stage 2 "
+       "refuses while reduce_scatter is "
        "true"},
       {"\"gradient_predivide_factor\": 2, \"zero_optimization\": {\"stage\": 3}",
-       "f.json:2:30: gradient_predivide_factor: found 2, which stage 3 refuses while "
+       "[scaling_with_reduce_scatter] f.json:2:30: gradient_predivide_factor: found 2, which stage "
+       "3 refuses while "
        "reduce_scatter "
        "is true"},
       {"\"gradient_allreduce_op\": \"max\"",
-       "f.json:2:26: gradient_allreduce_op: found \"max\", expected one of mean, sum; did "
+       "[unknown_value] f.json:2:26: gradient_allreduce_op: found \"max\", expected one of mean, "
+       "sum; did "
        "you mean \"mean\"?"},
       {"\"gradient_allreduce_op\": \"sum\", \"zero_optimization\": {\"stage\": 3}",
-       "f.json:2:26: gradient_allreduce_op: found \"sum\", which stage 3 refuses, expected "
+       "[gradient_sum_unsupported] f.json:2:26: gradient_allreduce_op: found \"sum\", which stage "
+       "3 refuses, expected "
        "\"mean\""},
       {"\"managed_gradient_accumulation\": false, \"zero_optimization\": {\"overlap_comm\": true}",
-       "f.json:2:34: managed_gradient_accumulation: found false, which stage 0 refuses while "
+       "[managed_accumulation_off_with_overlap] f.json:2:34: managed_gradient_accumulation: found "
+       "false, which stage 0 refuses while "
        "overlap_comm is true"},
       {"\"amp\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 1}",
        "[amp_with_zero] f.json:2:8: amp: enabled together with ZeRO, expected fp16 or bf16"},
@@ -399,20 +412,24 @@ TEST(TopLevel, ErrorsHaveCodeAndPlace) {
        "[untested_optimizer] f.json:2:23: optimizer.type: found \"Lamb\", which ZeRO has not been "
        "tested with; expected Adam or AdamW, or zero_allow_untested_optimizer: true"},
       {"\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"max_grad_norm\": 1}}",
-       "f.json:2:60: optimizer.params.max_grad_norm: not accepted here, expected gradient_clipping "
+       "[max_grad_norm_in_optimizer] f.json:2:60: optimizer.params.max_grad_norm: not accepted "
+       "here, expected gradient_clipping "
        "at "
        "top level"},
       {"\"data_types\": {\"grad_accum_dtype\": \"fp32\"}",
-       "f.json:2:36: data_types.grad_accum_dtype: found \"fp32\", but stage 0 accumulates in the "
+       "[grad_accum_dtype_unsupported] f.json:2:36: data_types.grad_accum_dtype: found \"fp32\", "
+       "but stage 0 accumulates in the "
        "model's bf16 only"},
       {"\"data_types\": {\"param_dtype\": \"fp32\"}",
-       "f.json:2:31: data_types.param_dtype: found \"fp32\", expected bf16, the enabled precision"},
+       "[param_dtype_mismatch] f.json:2:31: data_types.param_dtype: found \"fp32\", expected bf16, "
+       "the enabled precision"},
       {"\"comms_logger\": {\"on\": true}",
-       "[unknown_key_fp16] f.json:2:18: comms_logger.on: unknown key, which DeepSpeed refuses in "
+       "[unknown_key_section] f.json:2:18: comms_logger.on: unknown key, which DeepSpeed refuses "
+       "in "
        "this "
        "section"},
       {"\"timers\": {\"throughput\": {\"synchronised\": true}}",
-       "[unknown_key_fp16] f.json:2:27: timers.throughput.synchronised: unknown key, which "
+       "[unknown_key_section] f.json:2:27: timers.throughput.synchronised: unknown key, which "
        "DeepSpeed refuses in this section; did you mean \"synchronized\"?"},
   };
   for (const BadLine& bad : cases) EXPECT_EQ(error_of(with(bad.line)), bad.error);
@@ -438,50 +455,59 @@ TEST(TopLevel, FpSixteenScalesArePositive) {
 
 // ---- what is not simulated is said, never ignored ----
 
-TEST(NotSimulated, IsAnErrorAtTheSetting) {
+TEST(NotSimulated, IsReadAndRememberedAtTheSetting) {
   const BadZero cases[] = {
       {2, "\"offload_optimizer\": {\"device\": \"cpu\"}",
-       "f.json:3:23: zero_optimization.offload_optimizer.device: found \"cpu\": this version does "
-       "not "
+       "f.json:3:33: zero_optimization.offload_optimizer.device: found cpu: this version does not "
        "simulate offload of the optimizer yet"},
       {3, "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}",
-       "f.json:3:1: zero_optimization.offload_param: found an object: this version does not "
-       "simulate "
-       "offload of parameters yet"},
+       "f.json:3:29: zero_optimization.offload_param.device: found nvme: this version does not "
+       "simulate offload of parameters yet"},
       {2, "\"cpu_offload\": true",
-       "f.json:3:1: zero_optimization.cpu_offload: found true: this version does not simulate "
-       "offload "
-       "of the optimizer yet"},
+       "f.json:3:16: zero_optimization.offload_optimizer.device: found cpu: this version does not "
+       "simulate offload of the optimizer yet"},
       {3, "\"zero_hpz_partition_size\": 8",
-       "f.json:3:1: zero_optimization.zero_hpz_partition_size: found 8: this version does not "
+       "f.json:3:28: zero_optimization.zero_hpz_partition_size: found 8: this version does not "
        "simulate a secondary partition (hpZ) yet"},
       {3, "\"zero_quantized_weights\": true",
-       "f.json:3:1: zero_optimization.zero_quantized_weights: found true: this version does not "
+       "f.json:3:27: zero_optimization.zero_quantized_weights: found true: this version does not "
        "simulate quantised weight gathers (qwZ) yet"},
       {3, "\"zero_quantized_gradients\": true",
-       "f.json:3:1: zero_optimization.zero_quantized_gradients: found true: this version does not "
+       "f.json:3:29: zero_optimization.zero_quantized_gradients: found true: this version does not "
        "simulate quantised gradient reductions (qgZ) yet"},
       {3, "\"mics_shard_size\": 4",
-       "f.json:3:1: zero_optimization.mics_shard_size: found 4: this version does not simulate "
-       "MiCS "
-       "yet"},
-      {2, "\"zenflow\": {}",
-       "f.json:3:1: zero_optimization.zenflow: found an object: this version does not simulate "
-       "ZenFlow yet"},
+       "f.json:3:20: zero_optimization.mics_shard_size: found 4: this version does not simulate "
+       "MiCS yet"},
+      {2, "\"zenflow\": {\"topk_ratio\": 0.2}",
+       "f.json:3:27: zero_optimization.zenflow.topk_ratio: found 0.2: this version does not "
+       "simulate ZenFlow yet"},
+      {3, "\"stage3_module_granularity_threshold\": 9",
+       "f.json:3:40: zero_optimization.stage3_module_granularity_threshold: found 9: this version "
+       "does not simulate leaf modules by granularity yet"},
   };
-  for (const BadZero& bad : cases) EXPECT_EQ(error_of(zero(bad.stage, bad.inside)), bad.error);
-  EXPECT_EQ(error_of(with("\"torch_autocast\": {\"enabled\": true}")),
-            "f.json:2:20: torch_autocast.enabled: found true: this version does not simulate "
-            "torch_autocast yet");
+  for (const BadZero& bad : cases) {
+    const Strategy strategy = parse(zero(bad.stage, bad.inside));
+    ASSERT_TRUE(strategy.not_simulated.has_value()) << bad.inside;
+    EXPECT_STREQ(strategy.not_simulated->what(), bad.error);
+  }
+  const Strategy cast = parse(with("\"torch_autocast\": {\"enabled\": true}"));
+  ASSERT_TRUE(cast.not_simulated.has_value());
+  EXPECT_STREQ(cast.not_simulated->what(),
+               "f.json:2:31: torch_autocast.enabled: found true: this version does not simulate "
+               "torch_autocast yet");
 }
 
 TEST(NotSimulated, IsAcceptedWhenSwitchedOff) {
-  EXPECT_NO_THROW(static_cast<void>(
-      parse(zero(3,
-                 "\"offload_optimizer\": {\"device\": \"none\"}, \"offload_param\": null, "
-                 "\"zero_hpz_partition_size\": 1, \"zero_quantized_weights\": false, "
-                 "\"mics_shard_size\": -1"))));
-  EXPECT_NO_THROW(static_cast<void>(parse(with("\"torch_autocast\": {\"enabled\": false}"))));
+  for (const int size : {0, 1}) {
+    const std::string hpz = "\"zero_hpz_partition_size\": " + std::to_string(size);
+    EXPECT_FALSE(
+        parse(zero(3,
+                   "\"offload_optimizer\": {\"device\": \"none\"}, \"offload_param\": null, "
+                   "\"zero_quantized_weights\": false, \"mics_shard_size\": -1, " +
+                       hpz))
+            .not_simulated.has_value());
+  }
+  EXPECT_FALSE(parse(with("\"torch_autocast\": {\"enabled\": false}")).not_simulated.has_value());
 }
 
 // ---- nasty values ----

@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <string>
+
+#include "sim/base/text.h"
+#include "sim/strategy/deepspeed_reader.h"
+
+namespace zerosim::internal {
+namespace {
+
+/// A setting that the simulator follows only at some values.
+struct Unsimulated {
+  const char* key;
+  const char* simulated;  ///< the value that is; null: none, the key must not be there
+  Stages stages;
+  const char* feature;
+};
+
+/// To be shortened as the simulator grows.
+constexpr Unsimulated kUnsimulated[] = {
+    {"zero_optimization.offload_param.device", "none", kStage3, "offload of parameters"},
+    {"zero_optimization.offload_optimizer.device", "none", kStages123, "offload of the optimizer"},
+    {"zero_optimization.stage3_module_granularity_threshold", "0", kStage3,
+     "leaf modules by granularity"},
+    {"zero_optimization.zero_hpz_partition_size", "1", kStage3, "a secondary partition (hpZ)"},
+    {"zero_optimization.mics_shard_size", "-1", kStage3, "MiCS"},
+    {"zero_optimization.zero_quantized_weights", "false", kStage3,
+     "quantised weight gathers (qwZ)"},
+    {"zero_optimization.zero_quantized_nontrainable_weights", "false", kStage3,
+     "quantised frozen weights"},
+    {"zero_optimization.zero_quantized_gradients", "false", kStage3,
+     "quantised gradient reductions (qgZ)"},
+    {"zero_optimization.enable_sanity_checks", "false", kStage3, "sanity checks"},
+    {"zero_optimization.zenflow.topk_ratio", nullptr, kStages123, "ZenFlow"},
+    {"sequence_parallel_size", "1", kEveryStage, "sequence parallelism"},
+    {"managed_gradient_accumulation", "true", kEveryStage, "a loop that marks its own boundaries"},
+    {"fp16.auto_cast", "false", kEveryStage, "fp16.auto_cast"},
+    {"fp16.fp16_master_weights_and_grads", "false", kEveryStage, "fp16 master weights"},
+    {"bf16.immediate_grad_update", "false", kEveryStage, "bf16.immediate_grad_update"},
+    {"bf16.bf16_master_weights_and_grads", "false", kEveryStage, "bf16 master weights"},
+    {"bf16.bf16_optimizer_states", "false", kEveryStage, "bf16 optimizer states"},
+    {"amp.enabled", "false", kEveryStage, "Apex amp"},
+    {"torch_autocast.enabled", "false", kEveryStage, "torch_autocast"},
+    {"gradient_allreduce_op", "mean", kEveryStage, "sums of gradients"},
+    {"sparse_gradients", "false", kStage0, "sparse gradients"},
+    {"tensor_parallel.autotp_size", "1", kEveryStage, "tensor parallelism"},
+    {"compile.deepcompile", "false", kEveryStage, "DeepCompile"},
+    {"elasticity.enabled", "false", kEveryStage, "elasticity"},
+    {"autotuning.enabled", "false", kEveryStage, "autotuning"},
+    {"data_efficiency.enabled", "false", kEveryStage, "data efficiency"},
+    {"curriculum_learning.enabled", "false", kEveryStage, "curriculum learning"},
+    {"hybrid_engine.enabled", "false", kEveryStage, "the hybrid engine"},
+    {"progressive_layer_drop.enabled", "false", kEveryStage, "progressive layer drop"},
+    {"eigenvalue.enabled", "false", kEveryStage, "eigenvalues"},
+    {"quantize_training.enabled", "false", kEveryStage, "quantised training"},
+    {"sparse_attention", nullptr, kEveryStage, "sparse attention"},
+    {"compression_training", nullptr, kEveryStage, "compression"},
+    {"pipeline", nullptr, kEveryStage, "pipeline parallelism"},
+};
+
+/// Counts that are 0 or below are off, whatever the default.
+bool is_off(const Setting& setting) {
+  return setting.value == "0" || setting.value.starts_with('-');
+}
+
+ConfigError unsimulated(const Setting& setting, const char* feature, const std::string& file) {
+  const SourceLocation where = setting.where.file.empty() ? SourceLocation{file} : setting.where;
+  return {where, format("{}: found {}: this version does not simulate {} yet", setting.key,
+                        setting.value, feature)};
+}
+
+bool is_adam(const Strategy& strategy) {
+  return strategy.optimizer_name == "adam" || strategy.optimizer_name == "adamw";
+}
+
+/// Whether some module of the model is fetched as one unit at stage 3.
+bool has_leaf_modules(const Strategy& strategy, const Model& model) {
+  const ZeroOptions& zero = strategy.zero;
+  return zero.stage == 3 &&
+         std::any_of(model.modules.begin(), model.modules.end(),
+                     [&zero](const Module& module) { return is_leaf_module(module, zero); });
+}
+
+}  // namespace
+
+std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const Model& model,
+                                               const std::string& file) {
+  for (const Setting& setting : strategy.settings) {
+    for (const Unsimulated& row : kUnsimulated) {
+      if (setting.key != row.key || (row.stages >> strategy.zero.stage & 1U) == 0) continue;
+      const bool follows =
+          row.simulated != nullptr && (setting.value == row.simulated || is_off(setting));
+      if (!follows) return unsimulated(setting, row.feature, file);
+    }
+    if (setting.key == "optimizer.type" && !is_adam(strategy)) {
+      return unsimulated(setting, "optimizers other than Adam and AdamW", file);
+    }
+    const bool leaf_key = setting.key == "zero_optimization.leaf_module.classes";
+    if (leaf_key && has_leaf_modules(strategy, model)) {
+      return unsimulated(setting, "leaf modules", file);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace zerosim::internal
