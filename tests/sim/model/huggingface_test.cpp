@@ -111,12 +111,13 @@ TEST(HuggingFace, HeadsMustDivide) {
 }
 
 TEST(HuggingFace, UnsupportedFamilies) {
-  EXPECT_EQ(
-      error_of(config({{"model_type", "\"lama\""}})),
-      "config.json:6:15: model_type: found \"lama\", expected one of gpt2, llama, mistral, qwen2, "
-      "qwen3; did you mean \"llama\"?; a module listing describes any other model");
-  EXPECT_THAT(error_of(config({{"model_type", "\"mixtral\""}})),
-              HasSubstr("expected one of gpt2, llama, mistral, qwen2, qwen3"));
+  const std::string error = error_of(config({{"model_type", "\"lama\""}}));
+  EXPECT_THAT(error,
+              testing::StartsWith(
+                  "config.json:6:15: model_type: found \"lama\", expected one of baichuan, "));
+  EXPECT_THAT(error, HasSubstr(", llama, mistral, mixtral, "));
+  EXPECT_THAT(error, testing::EndsWith("; did you mean \"llama\"?; a module listing describes any "
+                                       "other model"));
   EXPECT_THAT(error_of(config({{"hidden_act", "\"sillu\""}})), HasSubstr("did you mean \"silu\"?"));
 }
 

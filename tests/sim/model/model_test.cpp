@@ -23,7 +23,7 @@ std::string load_error(const std::string& name) {
 TEST(LoadModel, UnknownNameGivesTheNearestPreset) {
   EXPECT_THAT(load_error("lama-2-7b"),
               testing::StartsWith("model \"lama-2-7b\" is no preset and no file; did you mean "
-                                  "\"llama-2-7b\"?; presets: gpt2, gpt2-large, "));
+                                  "\"llama-2-7b\"?; presets: "));
   EXPECT_THAT(load_error("/no/such/config.json"), HasSubstr("is no preset and no file"));
 }
 
@@ -47,7 +47,7 @@ TEST(LoadModel, AFolderStandsForItsConfig) {
 
 TEST(LoadModel, PresetLines) {
   const std::vector<std::string> lines = model_presets();
-  EXPECT_EQ(lines.front(), "gpt2                  124439808 parameters");
+  EXPECT_THAT(lines, testing::Contains("gpt2                  124439808 parameters"));
   EXPECT_EQ(lines.size(), model_preset_names().size());
 }
 

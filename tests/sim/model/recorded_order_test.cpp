@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/model/trainable.h"
 #include "tests/sim/model/test_support.h"
 
 namespace zerosim {
@@ -26,7 +27,8 @@ std::vector<std::string> module_calls(const Model& model) {
     if (step->kind == ExecutionStep::Kind::Exit && module.gradient_output) {
       calls.push_back("b+" + module.name);
     }
-    if (step->kind == ExecutionStep::Kind::Enter && module.positional_gradient_input) {
+    if (step->kind == ExecutionStep::Kind::Enter && module.gradient_output &&
+        module.positional_gradient_input) {
       calls.push_back("b-" + module.name);
     }
   }
@@ -63,6 +65,48 @@ TEST(RecordedLlama, Registration) {
 TEST(RecordedLlama, GradientArrival) {
   const Model model = load_model(test::data_path("llama_small.json"));
   EXPECT_EQ(gradient_arrival(model), test::lines_of("llama_small_gradient_arrival.txt"));
+}
+
+/// llama_small with adapters of rank 8 on q and v, as the recording names it: without PEFT's two
+/// wrappers.
+Model adapted_llama(bool input_requires_gradient) {
+  TrainableOptions options;
+  options.has_lora = true;
+  options.lora = {.rank = 8, .targets = {"q_proj", "v_proj"}, .dropout = false};
+  options.input_requires_gradient = input_requires_gradient;
+  Model model = with_trainable(load_model(test::data_path("llama_small.json")), options);
+  const std::string prefix = "base_model.model.";
+  for (Parameter& parameter : model.parameters) parameter.name.erase(0, prefix.size());
+  for (Module& module : model.modules) {
+    if (module.name.starts_with(prefix)) module.name.erase(0, prefix.size());
+  }
+  std::erase_if(model.forward, [&](const ExecutionStep& step) {
+    return model.modules[step.module.index()].name == "base_model";
+  });
+  return model;
+}
+
+// Rule 79: the backward visits only what autograd visits.
+TEST(RecordedLora, ModuleCalls) {
+  EXPECT_EQ(module_calls(adapted_llama(false)),
+            test::lines_of("llama_small_lora_module_calls.txt"));
+}
+
+TEST(RecordedLora, ModuleCallsWithInputGradients) {
+  EXPECT_EQ(module_calls(adapted_llama(true)),
+            test::lines_of("llama_small_lora_inputgrads_module_calls.txt"));
+}
+
+TEST(RecordedLora, RegistrationAndTrainable) {
+  std::vector<std::string> rows = {"name,shape,elements,trainable"};
+  for (const Parameter& parameter : adapted_llama(false).parameters) {
+    rows.push_back(format("{},{}x{},{},{}", parameter.name, parameter.shape[0],
+                          parameter.shape.size() > 1 ? std::to_string(parameter.shape[1]) : "",
+                          parameter.elements, parameter.trainable));
+    const std::size_t dangling = rows.back().find("x,");
+    if (dangling != std::string::npos) rows.back().erase(dangling, 1);  // vectors have one extent
+  }
+  EXPECT_EQ(rows, test::lines_of("llama_small_lora_parameters.csv"));
 }
 
 TEST(RecordedGpt, ModuleCallsOfAListing) {
