@@ -242,6 +242,10 @@ struct TrainingFlags {
 /// \throws ConfigError  as the reader of that kind does.
 [[nodiscard]] Strategy load_training_config(const std::string& path, const TrainingFlags& flags,
                                             const Model& model, int world_size);
+/// The same for text; `name` stands for the file in messages.
+[[nodiscard]] Strategy parse_training_config(const std::string& text, const std::string& name,
+                                             const TrainingFlags& flags, const Model& model,
+                                             int world_size);
 
 /// "single", "ddp", "zero0" .. "zero3" with the framework's defaults.
 /// \throws ConfigError  for another name, with the nearest known one.
