@@ -153,7 +153,7 @@ class OptLayout {
   Value run_attention(const std::string& path, Value x) {
     assembler_.enter(path, "OPTAttention");  // called by keyword
     Value q = layers_.linear(path + ".q_proj", shape_.hidden, shape_.hidden, x);
-    q = assembler_.compute(OperatorKind::Scale, 0, shape_.hidden, {q});
+    q = layers_.scale(shape_.hidden, q);
     const Value k = layers_.linear(path + ".k_proj", shape_.hidden, shape_.hidden, x);
     const Value v = layers_.linear(path + ".v_proj", shape_.hidden, shape_.hidden, x);
     const Value y = assembler_.attend({.heads = shape_.heads,
