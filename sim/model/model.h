@@ -41,6 +41,8 @@ struct Module {
   int moe_block = -1;  ///< index into Model::moe_blocks of the block it is in; -1: in none
   int expert = -1;     ///< of that block, which expert it is (a part of); -1: none
 
+  bool leaf = false;  ///< of ZeRO-3: fetched with all below it (leaf_modules.h)
+
   /// Operators whose results it is given as *positional* arguments, and the one whose result it
   /// returns; kNoValue: nothing that could need a gradient (token ids, tables of positions).
   std::vector<Value> positional_inputs;
@@ -112,8 +114,10 @@ struct Operator {
   std::vector<ParameterId> gradients;
   bool input_gradient = true;   ///< some source requires a gradient
   bool output_gradient = true;  ///< so does the result: without it there is no backward
-  bool saves_input = true;    ///< keeps its input for backward; false: not needed, or kept already
-  bool shares_input = false;  ///< an earlier Linear reads the same tensor (k and v that of q)
+  bool saves_input = true;  ///< keeps its input for backward; false: not needed, or kept already
+  /// An earlier Linear reads the same tensor (k and v that of q), or an earlier Attention the same
+  /// position bias: two gradients of it meet.
+  bool shares_input = false;
 };
 
 /// One thing that happens in a forward pass, in order. Backward is the reverse: Exit becomes the
