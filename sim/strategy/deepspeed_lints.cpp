@@ -99,21 +99,35 @@ void lint_persistence(DeepSpeedReading& reading, ConfigSection& zero) {
                    threshold, sizes.largest));
 }
 
-bool is_mixture(const Module& module) {
-  return module.class_name.find("MoE") != std::string::npos ||
-         module.class_name.find("Moe") != std::string::npos;
+/// Whether the module is fetched as one unit, or is part of one that is.
+bool is_in_leaf(const Model& model, ModuleId id, const ZeroOptions& options) {
+  for (; id.valid(); id = model.modules[id.index()].parent) {
+    if (is_leaf_module(model.modules[id.index()], options)) return true;
+  }
+  return false;
 }
 
+/// Experts that are modules of their own, each gathered when it is called; not fused in one tensor.
+bool has_expert_modules(const Model& model, std::size_t block) {
+  return std::any_of(model.modules.begin(), model.modules.end(), [block](const Module& module) {
+    return module.moe_block == static_cast<int>(block) && module.expert >= 0;
+  });
+}
+
+/// Rules 87 to 89.
 void lint_experts(DeepSpeedReading& reading, ConfigSection& zero) {
   const ZeroOptions& options = reading.strategy.zero;
+  const Model& model = reading.model;
   if (options.module_granularity_threshold > 0) return;
-  for (const Module& module : reading.model.modules) {
-    if (!is_mixture(module) || is_leaf_module(module, options)) continue;
+  for (std::size_t block = 0; block < model.moe_blocks.size(); ++block) {
+    const ModuleId module = model.moe_blocks[block].module;
+    if (!has_expert_modules(model, block) || is_in_leaf(model, module, options)) continue;
+    const std::string& class_name = model.modules[module.index()].class_name;
     zero.warn(zero.is_set("leaf_module") ? "leaf_module" : "stage",
               "moe_without_leaf_module_may_hang",
               format("{} is no leaf module: ranks that route to different experts gather different "
-                     "parameters; add it to leaf_module.classes",
-                     module.class_name));
+                     "parameters; name it in leaf_module.classes",
+                     class_name));
     return;
   }
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/base/text.h"
+#include "sim/strategy/config_codes.h"
 
 namespace zerosim {
 namespace {
@@ -72,7 +73,8 @@ std::string_view name_of(const std::array<Name<Value>, N>& names, Value value) {
 std::int64_t checked_product(std::int64_t a, std::int64_t b, const SourceLocation& where) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) {
-    throw ConfigError(where, format("batch sizes: {} x {} leaves 64 bits", a, b), "out_of_range");
+    throw ConfigError(where, format("batch sizes: {} x {} leaves 64 bits", a, b),
+                      KnownCode("out_of_range").text());
   }
   return product;
 }
@@ -93,7 +95,7 @@ BatchTriple derived_batch(std::optional<std::int64_t> train, std::optional<std::
                     "batch sizes: found neither train_batch_size nor "
                     "train_micro_batch_size_per_gpu, expected at least one of them (or the micro "
                     "batch as a flag)",
-                    "batch_missing");
+                    KnownCode("batch_missing").text());
 }
 
 /// What would suit the fields that were given: totals next to the given one, or another world.
@@ -119,7 +121,7 @@ void check_positive(const char* name, std::optional<std::int64_t> value,
                     const SourceLocation& where) {
   if (!value || *value > 0) return;
   throw ConfigError(where, format("{}: found {}, expected an integer of at least 1", name, *value),
-                    "out_of_range");
+                    KnownCode("out_of_range").text());
 }
 
 void check_world_size(int world_size) {
@@ -292,7 +294,7 @@ BatchTriple resolve_batch(std::optional<std::int64_t> train_batch,
              "gradient_accumulation_steps {} x data-parallel size {} = {}{}",
              batch.train_batch, batch.micro_batch, batch.grad_accum, data_parallel_size, product,
              fitting_batch(batch, micro_batch && grad_accum, unit, data_parallel_size)),
-      "batch_triple_mismatch");
+      KnownCode("batch_triple_mismatch").text());
 }
 
 std::vector<std::string> strategy_names() {

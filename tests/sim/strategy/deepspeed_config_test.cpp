@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/strategy/strategy.h"
+#include "tests/sim/strategy/config_testing.h"
 
 namespace zerosim {
 namespace {
@@ -12,50 +13,6 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-Model model_with_hidden(std::int64_t hidden) {
-  Model model;
-  model.shape.hidden = hidden;
-  return model;
-}
-
-Strategy parse(const std::string& text, const TrainingFlags& flags = {}, int world_size = 8,
-               std::int64_t hidden = 4096) {
-  return parse_deepspeed_config(text, "f.json", flags, model_with_hidden(hidden), world_size);
-}
-
-/// "[code] message" of the error that `text` ends in.
-std::string error_of(const std::string& text, const TrainingFlags& flags = {}, int world_size = 8,
-                     std::int64_t hidden = 4096) {
-  try {
-    static_cast<void>(parse(text, flags, world_size, hidden));
-  } catch (const ConfigError& error) {
-    return (error.code().empty() ? "" : "[" + error.code() + "] ") + error.what();
-  }
-  return "no error";
-}
-
-/// A file whose second line is `line`, with a micro batch and bf16.
-std::string with(const std::string& line) {
-  return "{\"train_micro_batch_size_per_gpu\": 4, \"bf16\": {\"enabled\": true},\n" + line + "\n}";
-}
-
-/// The same with `inside` in a zero_optimization section of `stage`.
-std::string zero(int stage, const std::string& inside) {
-  return with("\"zero_optimization\": {\"stage\": " + std::to_string(stage) + ",\n" + inside + "}");
-}
-
-TrainingFlags as(ConfigMode mode) {
-  TrainingFlags flags;
-  flags.config_as = mode;
-  return flags;
-}
-
-std::vector<std::string> codes(const Strategy& strategy) {
-  std::vector<std::string> result;
-  for (const Warning& warning : strategy.warnings) result.push_back(warning.code);
-  return result;
-}
 
 TEST(UserFiles, AreReadAsTheyAre) {
   for (int stage = 1; stage <= 3; ++stage) {
