@@ -2,7 +2,6 @@
 // within their matrix product, so there is no fused attention.
 
 #include <string>
-#include <utility>
 
 #include "sim/base/text.h"
 #include "sim/model/families/families.h"
@@ -37,8 +36,8 @@ BloomConfig read_bloom_config(Config& config) {
 /// Lays out BloomForCausalLM.
 class BloomLayout {
  public:
-  explicit BloomLayout(BloomConfig config)
-      : config_(std::move(config)), shape_(config_.shape), layers_(assembler_) {}
+  explicit BloomLayout(const BloomConfig& config)
+      : config_(config), shape_(config_.shape), layers_(assembler_) {}
 
   Model build() {
     register_parameters();
