@@ -25,6 +25,7 @@ class GradientTrace {
       requires_[i] = op.output_gradient;
       place_gradients(op);
       if (op.kind == OperatorKind::Linear && !op.sources.empty()) share_input(op);
+      if (op.kind == OperatorKind::Attention) share_position_bias(op);
     }
     for (Module& module : model_.modules) {
       if (module.hooks_stated) continue;
@@ -76,11 +77,19 @@ class GradientTrace {
     if (needed) kept_[source] = true;
   }
 
+  void share_position_bias(Operator& op) {
+    for (const Value source : op.sources) {
+      if (model_.operators[index(source)].kind != OperatorKind::PositionBias) continue;
+      op.shares_input = read_[index(source)];
+      read_[index(source)] = true;
+    }
+  }
+
   Model& model_;
   std::vector<bool> requires_;  ///< by operator: its result requires a gradient
   std::vector<bool> used_;      ///< by parameter: an earlier operator uses it
   std::vector<bool> kept_;      ///< by operator: its result is kept by a product that reads it
-  std::vector<bool> read_;      ///< by operator: a product reads its result
+  std::vector<bool> read_;      ///< by operator: a product or an attention reads its result
 };
 
 }  // namespace

@@ -271,13 +271,23 @@ class CostModel {
     backward_input("scale_gradient", per_element(2 * element_));
   }
 
-  /// A table of 32 buckets x heads, read once for each pair of positions of one sequence and added
-  /// to all; its gradient is the sum of the scores' over the batch.
+  /// T5Attention.compute_bias of transformers, once a stack: 18 kernels in int64 and fp32 find the
+  /// bucket of each pair of positions (236 B a pair: difference 8; sign: compare 9, cast 9, times
+  /// 16, add 16; absolute 16, compare 9; cast 12, divide, log, divide, times 8 each, cast 12, add
+  /// 16; bound 8, minimum 24, where 25, add 24), a lookup reads a row of heads for it, and the mask
+  /// is added for each sequence. Backward: the sum over sequences, then as `embedding`, whose table
+  /// is small. Kept are the buckets, in int64.
   void position_bias() {
-    const Bytes pairs = Bytes(batch_.sequence) * batch_.sequence * op_.outputs;
-    forward("position_bias", pairs * (2 * element_));
-    backward_weights("position_bias_gradient", pairs * (2 * element_));
-    cost_.saved = Bytes(batch_.sequence) * batch_.sequence * 8;  // the buckets, as int64
+    const Bytes pairs = Bytes(batch_.sequence) * batch_.sequence;
+    const Bytes bias = pairs * op_.outputs * element_;  // of one sequence
+    forward("position_buckets", pairs * 236, 18);
+    forward("position_bias", pairs * 8 + bias * 2);
+    forward("position_mask", bias + cost_.output);
+    cost_.saved = pairs * 8;
+    if (!trains(true)) return;
+    if (batch_.micro_batch > 1) backward_weights("position_bias_sum", cost_.output + bias);
+    backward_weights("position_bias_gradient",
+                     pairs * 8 + bias + pairs * op_.outputs * (2 * kFp32), 2);
   }
 
   // --- mixture of experts (transformers' modeling_mixtral.py: MixtralSparseMoeBlock.forward)
@@ -417,6 +427,8 @@ class CostModel {
         gemm("attention_scores", rows, width, batch_.sequence, true, matrices));
     cost_.backward_input.push_back(
         gemm("attention_scores", rows, width, batch_.sequence, true, matrices));
+    // That of a position bias which all attentions of a stack read.
+    if (op_.shares_input) backward_input("accumulate_gradient", scores * (3 * element_));
 
     // Softmax; with dropout its mask and output, else the cast (if any): E5's 2 + 1 + 2 for GPT.
     std::int64_t kept = softmax;
