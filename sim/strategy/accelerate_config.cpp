@@ -50,6 +50,9 @@ constexpr const char* kDeepSpeedLaunchKeys[] = {
     "deepspeed_multinode_launcher", "deepspeed_multi_node_launcher",
 };
 
+/// What an "auto" gradient_clipping becomes (accelerator.py, _prepare_deepspeed) is no Trainer's.
+const FlagName kClipping = {"the Trainer's default max_grad_norm", "accelerate's default"};
+
 class AccelerateReader {
  public:
   AccelerateReader(const JsonDocument& document, const TrainingFlags& flags, const Model& model,
@@ -174,7 +177,7 @@ class AccelerateReader {
     }
     states_precision_ = precision.has_value();
     precision_key_ = key;
-    set_precision(reading_, key, precision, Precision::Fp32, "accelerate's default");
+    set_precision(reading_, key, "mixed_precision", precision, "accelerate's default");
   }
 
   void read_other_keys() {
@@ -236,6 +239,7 @@ class AccelerateReader {
                                reading_.world_size),
                         "world_size_mismatch");
     }
+    reading_.data_parallel_size = replicas_ * shards;
     for (const char* key : {"cp_comm_strategy", "cp_backend", "sp_backend", "sp_seq_length",
                             "sp_seq_length_is_variable", "sp_attn_implementation"}) {
       static_cast<void>(section->has(key));
@@ -311,21 +315,7 @@ class AccelerateReader {
     }
     section.list_if_set("zero3_init_flag");
     warn_unknown_keys(section, "unknown_key_plugin", "which accelerate ignores");
-    return merged(std::move(strategy));
-  }
-
-  /// What the file says besides comes first; the rest is DeepSpeed's.
-  Strategy merged(Strategy deepspeed) {
-    deepspeed.name = reading_.strategy.name;
-    Strategy own = finished(reading_);
-    const auto prepend = [](auto& to, auto& from) {
-      to.insert(to.begin(), from.begin(), from.end());
-    };
-    prepend(deepspeed.settings, own.settings);
-    prepend(deepspeed.assumptions, own.assumptions);
-    prepend(deepspeed.warnings, own.warnings);
-    if (own.not_simulated) deepspeed.not_simulated = own.not_simulated;
-    return deepspeed;
+    return finished_with(reading_, std::move(strategy));
   }
 
   Strategy read_named(ConfigSection& section, const TrainingFlags& flags) {
@@ -342,7 +332,7 @@ class AccelerateReader {
                         "zero_optimization: missing, expected the section: accelerate refuses a "
                         "DeepSpeed file without it");
     }
-    FlagNames names;
+    FlagNames names = {kClipping};
     TrainingFlags file_flags = flags;
     if (!document.duplicates().empty()) file_flags.config_as = ConfigMode::HuggingFace;
     if (!flags.precision && leaves_precision(document.root())) {
@@ -375,12 +365,15 @@ class AccelerateReader {
     add(implied, section, "zero_stage", "stage", 2);
     add_offload(implied, section, "offload_optimizer");
     add_offload(implied, section, "offload_param");
-    add(implied, section, "zero3_save_16bit_model", "stage3_gather_16bit_weights_on_model_save",
-        false);
+    if (section.is_set("zero3_save_16bit_model")) {  // else false, DeepSpeed's default too
+      add(implied, section, "zero3_save_16bit_model", "stage3_gather_16bit_weights_on_model_save",
+          false);
+    }
     implied.close();
     add(implied, section, "gradient_clipping", "gradient_clipping", "auto");
     add_precision(implied);
-    return implied.read(flags, reading_.model, reading_.world_size);
+    return read_with_names(
+        {kClipping}, [&] { return implied.read(flags, reading_.model, reading_.world_size); });
   }
 
   static void add(ImpliedDeepSpeed& implied, ConfigSection& section, const std::string& key,

@@ -329,7 +329,8 @@ class FsdpReader {
   void read_activation_checkpointing() {
     const std::string name = in_file("activation_checkpointing");
     const std::optional<bool> given = section_.boolean(name);
-    if (!given && source_ == Source::Trainer) return;  // gradient_checkpointing decides
+    // In the Trainer gradient_checkpointing decides, unless this is on.
+    if (!given.value_or(false) && source_ == Source::Trainer) return section_.list_if_set(name);
     set_checkpointing(reading_, section_, name, given, default_reason_);
   }
 

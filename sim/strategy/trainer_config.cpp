@@ -133,9 +133,11 @@ class TrainerReader {
     list_absent(reading_, "precision", std::string(to_string(strategy.precision)),
                 reading_.flags.precision ? Origin::Flag : Origin::Default,
                 reading_.flags.precision ? "the flag --precision" : unknown);
-    strategy.checkpointing = reading_.flags.checkpointing.value_or(ActivationCheckpointing::None);
+    set_checkpointing(reading_, root_, "gradient_checkpointing", std::nullopt, unknown);
     strategy.optimizer = reading_.flags.optimizer.value_or(OptimizerKind::AdamFused);
-    list_absent(reading_, "optim", std::string(to_string(strategy.optimizer)),
+    list_absent(reading_, "optim",
+                reading_.flags.optimizer ? std::string(to_string(strategy.optimizer))
+                                         : std::string("adamw_torch_fused"),
                 reading_.flags.optimizer ? Origin::Flag : Origin::Default,
                 reading_.flags.optimizer ? "the flag --optimizer" : kDefault);
     list_absent(reading_, "max_grad_norm", "1.0", Origin::Default, kDefault);
@@ -252,7 +254,7 @@ class TrainerReader {
                                          : Precision::Fp32;
     }
     if (!bf16 && fp16) key = "fp16";
-    set_precision(reading_, key, precision, Precision::Fp32, kDefault);
+    set_precision(reading_, key, "precision", precision, kDefault);
     precision_key_ = key;
     static_cast<void>(root_.boolean("tf32"));
     root_.list_if_set("tf32");
@@ -272,7 +274,7 @@ class TrainerReader {
     Strategy& strategy = reading_.strategy;
     if (!name) {
       strategy.optimizer = flag.value_or(OptimizerKind::AdamFused);
-      root_.list("optim", std::string(to_string(strategy.optimizer)),
+      root_.list("optim", flag ? std::string(to_string(*flag)) : "adamw_torch_fused",
                  flag ? Origin::Flag : Origin::Default,
                  {.reason = flag ? "the flag --optimizer" : kDefault});
       return;
@@ -441,21 +443,12 @@ class TrainerReader {
   }
 
   Strategy merged(Strategy deepspeed, const JsonValue& file) {
-    deepspeed.name = reading_.strategy.name;
     fill_clipping(deepspeed, file);
     if (!file.isMember("optimizer") && !is_adam()) {
       deepspeed.optimizer_name = reading_.strategy.optimizer_name;
       deepspeed.optimizer_state_bytes = reading_.strategy.optimizer_state_bytes;
-      if (!deepspeed.not_simulated) deepspeed.not_simulated = reading_.strategy.not_simulated;
     }
-    const Strategy own = finished(reading_);
-    const auto prepend = [](auto& to, const auto& from) {
-      to.insert(to.begin(), from.begin(), from.end());
-    };
-    prepend(deepspeed.settings, own.settings);
-    prepend(deepspeed.assumptions, own.assumptions);
-    prepend(deepspeed.warnings, own.warnings);
-    return deepspeed;
+    return finished_with(reading_, std::move(deepspeed));
   }
 
   /// "auto" is max_grad_norm (A6), which the DeepSpeed reader takes to be its default.

@@ -1,5 +1,6 @@
 #include "sim/strategy/training_values.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -38,6 +39,7 @@ TrainingReading::TrainingReading(const JsonDocument& read, const TrainingFlags& 
       flags(given),
       model(trained),
       world_size(ranks),
+      data_parallel_size(ranks),
       root(JsonObject(read, read.root(), ""), ConfigSection::Kind::TopLevel, notes, "") {
   if (world_size < 1) {
     throw ConfigError(format("world size: found {}, expected at least 1 rank", world_size));
@@ -76,19 +78,18 @@ std::int64_t count_or_flag(TrainingReading& reading, const std::string& key,
   return value;
 }
 
-void set_precision(TrainingReading& reading, const std::string& key,
-                   std::optional<Precision> in_file, Precision fallback,
-                   const std::string& reason) {
+void set_precision(TrainingReading& reading, const std::string& key, const std::string& name,
+                   std::optional<Precision> in_file, const std::string& reason) {
   const std::optional<Precision> flag = reading.flags.precision;
   if (in_file && flag) {
     check_flag(reading.root, key, std::string(to_string(*in_file)), "--precision",
                std::string(to_string(*flag)));
   }
-  const Precision value = in_file.value_or(flag.value_or(fallback));
+  const Precision value = in_file.value_or(flag.value_or(Precision::Fp32));
   const Origin origin = in_file ? Origin::File : flag ? Origin::Flag : Origin::Default;
   reading.strategy.precision = value;
   reading.root.list(key, std::string(to_string(value)), origin,
-                    {.reason = flag ? flag_reason("--precision") : reason});
+                    {.reason = flag ? flag_reason("--precision") : reason, .name = name});
 }
 
 void set_checkpointing(TrainingReading& reading, ConfigSection& section, const std::string& key,
@@ -123,16 +124,23 @@ void set_not_simulated(TrainingReading& reading, ConfigSection& section, const s
 void complete_torch_strategy(TrainingReading& reading) {
   Strategy& strategy = reading.strategy;
   const BatchTriple batch = resolve_batch(std::nullopt, strategy.micro_batch, strategy.grad_accum,
-                                          reading.world_size, {reading.document.file()});
+                                          reading.data_parallel_size, {reading.document.file()});
   strategy.train_batch = batch.train_batch;
   list_absent(reading, "train_batch_size", std::to_string(batch.train_batch), Origin::Derived,
-              format("micro batch {} x accumulation {} x {} GPUs", batch.micro_batch,
-                     batch.grad_accum, reading.world_size));
+              format("micro batch {} x accumulation {} x data-parallel size {}", batch.micro_batch,
+                     batch.grad_accum, reading.data_parallel_size));
   // Weights and gradients are fp32; autocast computes in 16 bit (D1.8). FSDP gathers and reduces in
   // 16 bit and keeps fp32 shards (D2.13).
   strategy.grad_accum_dtype = Dtype::F32;
   strategy.communication_dtype =
       strategy.framework == Framework::Fsdp ? model_dtype(strategy.precision) : Dtype::F32;
+  if (strategy.precision != Precision::Fp32) {
+    const bool fsdp = strategy.framework == Framework::Fsdp;
+    reading.notes.assumptions.push_back(
+        format("Mixed precision: {} in forward and backward; {}.", to_string(strategy.precision),
+               fsdp ? "gathers and reductions too, shards and optimizer states are fp32"
+                    : "weights, gradients and their reduction are fp32"));
+  }
   strategy.check_grad_overflow = strategy.precision == Precision::Fp16;
   strategy.throughput_timer = false;
   strategy.zero_init = false;
@@ -144,6 +152,29 @@ Strategy finished(TrainingReading& reading) {
   reading.strategy.assumptions = std::move(reading.notes.assumptions);
   reading.strategy.warnings = std::move(reading.notes.warnings);
   return std::move(reading.strategy);
+}
+
+Strategy finished_with(TrainingReading& reading, Strategy deepspeed) {
+  Strategy own = finished(reading);
+  deepspeed.name = own.name;
+  // A key that both list is what DeepSpeed's file states, or else what this one does.
+  const auto is_listed = [](const std::vector<Setting>& settings, const Setting& setting) {
+    return std::any_of(settings.begin(), settings.end(),
+                       [&](const Setting& other) { return other.key == setting.key; });
+  };
+  std::erase_if(deepspeed.settings, [&](const Setting& setting) {
+    return setting.origin == Origin::Derived && is_listed(own.settings, setting);
+  });
+  std::erase_if(own.settings,
+                [&](const Setting& setting) { return is_listed(deepspeed.settings, setting); });
+  const auto prepend = [](auto& to, const auto& from) {
+    to.insert(to.begin(), from.begin(), from.end());
+  };
+  prepend(deepspeed.settings, own.settings);
+  prepend(deepspeed.assumptions, own.assumptions);
+  prepend(deepspeed.warnings, own.warnings);
+  if (own.not_simulated) deepspeed.not_simulated = own.not_simulated;
+  return deepspeed;
 }
 
 std::string message_of(const ConfigError& error) {
@@ -187,7 +218,13 @@ Strategy read_with_names(const FlagNames& names, const std::function<Strategy()>
   try {
     Strategy strategy = read();
     for (std::string& text : strategy.assumptions) text = renamed(text, names);
-    for (Setting& setting : strategy.settings) setting.reason = renamed(setting.reason, names);
+    for (Setting& setting : strategy.settings) {
+      const std::string reason = renamed(setting.reason, names);
+      if (reason != setting.reason && setting.origin == Origin::Flag) {
+        setting.origin = Origin::Derived;
+      }
+      setting.reason = reason;
+    }
     for (Warning& warning : strategy.warnings) warning.message = renamed(warning.message, names);
     return strategy;
   } catch (const ConfigError& error) {

@@ -25,6 +25,7 @@ struct TrainingReading {
   const TrainingFlags& flags;
   const Model& model;
   int world_size;
+  std::int64_t data_parallel_size;  ///< ranks that read different sequences
   ConfigNotes notes;
   ConfigSection root;
   Strategy strategy;
@@ -40,9 +41,9 @@ void check_flag(ConfigSection& section, const std::string& key, const std::strin
                                          const std::string& flag_name, std::int64_t fallback,
                                          const std::string& reason);
 
-/// Sets the precision; `in_file` is what the value of `key` means.
-void set_precision(TrainingReading& reading, const std::string& key,
-                   std::optional<Precision> in_file, Precision fallback, const std::string& reason);
+/// Sets the precision; `in_file` is what the value of `key` means, `name` how it is listed.
+void set_precision(TrainingReading& reading, const std::string& key, const std::string& name,
+                   std::optional<Precision> in_file, const std::string& reason);
 
 /// Whether blocks are recomputed; `in_file` is what the value of `key` in `section` means.
 void set_checkpointing(TrainingReading& reading, ConfigSection& section, const std::string& key,
@@ -62,6 +63,9 @@ void complete_torch_strategy(TrainingReading& reading);
 
 /// The strategy, with the notes moved into it.
 [[nodiscard]] Strategy finished(TrainingReading& reading);
+
+/// What DeepSpeed's file gives, after what this one says: names, settings and remarks of both.
+[[nodiscard]] Strategy finished_with(TrainingReading& reading, Strategy deepspeed);
 
 /// The text of an error without the place at its front.
 [[nodiscard]] std::string message_of(const ConfigError& error);
