@@ -286,8 +286,8 @@ class CostModel {
     cost_.saved = pairs * 8;
     if (!trains(true)) return;
     if (batch_.micro_batch > 1) backward_weights("position_bias_sum", cost_.output + bias);
-    backward_weights("position_bias_gradient",
-                     pairs * 8 + bias + pairs * op_.outputs * (2 * kFp32), 2);
+    backward_weights("position_bias_gradient", pairs * 8 + bias + pairs * op_.outputs * (2 * kFp32),
+                     2);
   }
 
   // --- mixture of experts (transformers' modeling_mixtral.py: MixtralSparseMoeBlock.forward)

@@ -70,6 +70,11 @@ BaichuanConfig read_baichuan_config(Config& config) {
   }
   if (!result.rotary) {
     config.assume("the mask of ALiBi (heads x sequence x sequence) is not counted");
+    if (!result.second) {
+      config.assume(
+          "Baichuan 1 of 13B has no fused attention: it stores its scores with flash attention "
+          "too");
+    }
   }
   return result;
 }

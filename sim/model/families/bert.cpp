@@ -31,20 +31,35 @@ struct BertConfig {
   const BertFamily* family = nullptr;
   BertTask task = BertTask::MaskedLm;
   ModelShape shape;
+  std::int64_t position_rows = 0;
   std::int64_t token_types = 0;
   std::string activation_class;
   bool tied = true;
 };
+
+/// RoBERTa numbers positions from padding_idx + 1 = 2 on, and its tables have two rows more than
+/// positions.
+constexpr std::int64_t kRobertaOffset = 2;
+
+void read_positions(Config& config, BertConfig& result) {
+  const std::int64_t offset = result.family == &kRoberta ? kRobertaOffset : 0;
+  result.position_rows = config.max_positions({"max_position_embeddings"}, 512);
+  if (result.position_rows <= offset) {
+    config.fail("max_position_embeddings",
+                format("found {}, expected more than {}: RoBERTa's first rows are no positions",
+                       result.position_rows, offset));
+  }
+  result.shape.max_positions = result.position_rows - offset;
+}
 
 /// Which model of the family is built: the first of `architectures` that is known.
 BertTask read_task(Config& config, const BertFamily& family) {
   const std::string prefix = family.prefix;
   const std::string masked = prefix + "ForMaskedLM";
   if (!config.has("architectures")) {
-    config.assume(
-        format("architectures = [\"{}\"]: not in the config; {}Model would have no "
-               "loss",
-               masked, prefix));
+    config.assume(format(R"(architectures = ["{}"]: not in the config; {}Model would have no )"
+                         "loss",
+                         masked, prefix));
     return BertTask::MaskedLm;
   }
   for (const std::string& architecture : config.object().strings("architectures")) {
@@ -70,7 +85,7 @@ BertConfig read_bert_config(Config& config, const BertFamily& family) {
   shape.kv_heads = shape.heads;
   shape.head_dim = config.divided_head_dim(shape.hidden, shape.heads);
   shape.vocab = config.vocab(family.vocab_size);
-  shape.max_positions = config.max_positions({"max_position_embeddings"}, 512);
+  read_positions(config, result);
   result.token_types = config.size_or({"type_vocab_size"}, "the number of token types", 2);
   result.activation_class = config.activation_class("hidden_act", "gelu");
   if (result.task != BertTask::None) result.tied = config.flag_or("tie_word_embeddings", true);
@@ -86,6 +101,9 @@ BertConfig read_bert_config(Config& config, const BertFamily& family) {
   config.assume(
       "attention.self.dropout is called, as in eager attention; fused attention does "
       "not call it");
+  if (result.task != BertTask::MaskedLm) {
+    config.assume("the pooler is counted for every token, though it sees the first of a sequence");
+  }
   if (result.task == BertTask::None) {
     config.assume(
         format("{}Model has no head: the loss is not part of the model, and backward "
@@ -131,7 +149,7 @@ class BertLayout {
     const std::int64_t hidden = shape_.hidden;
     const std::string embeddings = in_encoder("embeddings");
     layers_.register_embedding(embeddings + ".word_embeddings", shape_.vocab, hidden);
-    layers_.register_embedding(embeddings + ".position_embeddings", shape_.max_positions, hidden);
+    layers_.register_embedding(embeddings + ".position_embeddings", config_.position_rows, hidden);
     layers_.register_embedding(embeddings + ".token_type_embeddings", config_.token_types, hidden);
     layers_.register_layer_norm(embeddings + ".LayerNorm", hidden);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -229,7 +247,7 @@ class BertLayout {
         layers_.embedding(path + ".token_type_embeddings", config_.token_types, hidden);
     Value x = layers_.add(hidden, words, types);
     const Value positions =
-        layers_.embedding(path + ".position_embeddings", shape_.max_positions, hidden);
+        layers_.embedding(path + ".position_embeddings", config_.position_rows, hidden);
     x = layers_.add(hidden, x, positions);
     x = layers_.layer_norm(path + ".LayerNorm", hidden, x);
     return assembler_.exit(layers_.dropout(path + ".dropout", hidden, x));

@@ -73,6 +73,8 @@ T5Config read_t5_config(Config& config, const T5Family& family) {
   read_feed_forward(config, result);
   result.tied = config.flag_or("tie_word_embeddings", family.tied);
   config.assume("the encoder sees as many tokens as the decoder: micro batch x sequence each");
+  config.assume(std::string(family.prefix) +
+                "Attention has no fused form: it stores its scores with flash attention too");
   config.assume("no apex: its fused norm would replace " + std::string(family.prefix) +
                 "LayerNorm");
   return result;

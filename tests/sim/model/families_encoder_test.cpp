@@ -203,6 +203,13 @@ TEST(Roberta, Base) {
   EXPECT_THAT(called(model, "lm_head"), ElementsAre("", ".dense", ".layer_norm", ".decoder"));
   EXPECT_EQ(module_named(model, "roberta.encoder.layer.0").class_name, "RobertaLayer");
   EXPECT_EQ(parameter_count(model) - parameter_count_without_positions(model), 514 * 768);
+  // the first two rows are no positions
+  EXPECT_EQ(model.shape.max_positions, 512);
+  EXPECT_EQ(error_of("{\"model_type\": \"roberta\", \"hidden_size\": 8, \"num_hidden_layers\": 1,\n"
+                     " \"num_attention_heads\": 1, \"intermediate_size\": 4,\n"
+                     " \"max_position_embeddings\": 2}"),
+            "config.json:3:29: max_position_embeddings: found 2, expected more than 2: RoBERTa's "
+            "first rows are no positions");
 }
 
 TEST(T5, StacksAreRegisteredAndRunAsInPython) {
