@@ -344,13 +344,11 @@ class FsdpReader {
   }
 
   void read_the_rest() {
-    // Checkpoint format and the like: no effect on a step.
-    for (const char* key : {"state_dict_type", "ignored_modules", "mixed_precision_policy",
-                            "backward_prefetch_policy", "mixed_precision", "buffer_dtype",
-                            "min_num_params", "limit_all_gathers"}) {
-      static_cast<void>(in_file(key));
+    section_.list_if_set(in_file("state_dict_type"));
+    for (const char* key : {"ignored_modules", "mixed_precision", "mixed_precision_policy",
+                            "backward_prefetch_policy"}) {
+      static_cast<void>(in_file(key));  // known, and without effect here
     }
-    for (const char* key : {"state_dict_type"}) section_.list_if_set(in_file(key));
     warn_unknown_keys(
         section_, "unknown_key_plugin",
         source_ == Source::Accelerate ? "which accelerate ignores" : "which the Trainer ignores");

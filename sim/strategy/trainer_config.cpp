@@ -322,7 +322,7 @@ class TrainerReader {
     DdpOptions& ddp = strategy.ddp;
     if (const auto size = root_.number("ddp_bucket_cap_mb", 0)) {
       ddp.bucket_cap_mib = *size;
-      ddp.first_bucket_mib = std::min(ddp.first_bucket_mib, *size);
+      ddp.first_bucket_mib = *size;  // a size of one's own replaces both limits (D1.3)
     }
     root_.list("ddp_bucket_cap_mb", to_text(JsonValue(ddp.bucket_cap_mib), false),
                root_.is_set("ddp_bucket_cap_mb") ? Origin::File : Origin::Default,
@@ -332,6 +332,11 @@ class TrainerReader {
         "ddp_find_unused_parameters", !recomputes,
         {.reason = recomputes ? "the Trainer's default with gradient_checkpointing"
                               : "the Trainer's default without gradient_checkpointing"});
+    if (ddp.find_unused_parameters) {
+      reading_.notes.assumptions.emplace_back(
+          "ddp_find_unused_parameters: the walk through the graph and the small all-reduce that it "
+          "adds to each step are not simulated.");
+    }
     ddp.broadcast_buffers =
         root_.boolean_or("ddp_broadcast_buffers", true, {.reason = "PyTorch's default"});
   }

@@ -86,6 +86,7 @@ TEST(TrainerFiles, DdpWithAnOptimizerOfEightBits) {
   EXPECT_EQ(strategy.precision, Precision::Fp16);  // fp16: yes
   EXPECT_EQ(strategy.train_batch, 128);            // 2 x 8 x 8
   EXPECT_EQ(strategy.ddp.bucket_cap_mib, 100);
+  EXPECT_EQ(strategy.ddp.first_bucket_mib, 100);  // D1.3
   EXPECT_FALSE(strategy.ddp.find_unused_parameters);
   EXPECT_EQ(strategy.optimizer_name, "adamw_bnb_8bit");
   EXPECT_EQ(strategy.optimizer_state_bytes, 6);  // fp32 weight, two moments of a byte
