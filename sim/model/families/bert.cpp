@@ -96,7 +96,7 @@ BertConfig read_bert_config(Config& config, const BertFamily& family) {
       config.object().optional_string("position_embedding_type").value_or("absolute");
   if (positions != "absolute") {
     config.fail("position_embedding_type",
-                format("found \"{}\", expected \"absolute\": others are not supported", positions));
+                format(R"(found "{}", expected "absolute": others are not supported)", positions));
   }
   config.assume(
       "attention.self.dropout is called, as in eager attention; fused attention does "
