@@ -12,9 +12,9 @@ constexpr const char* kGradAccum = "gradient_accumulation_steps";
 
 /// One of the three batch sizes.
 struct BatchField {
-  const char* key;
-  std::optional<std::int64_t> flag;
-  const char* flag_name;  ///< "": no flag says it
+  const char* key = "";
+  std::optional<std::int64_t> flag{};
+  const char* flag_name = "";  ///< "": no flag says it
   std::optional<std::int64_t> value{};
   Origin origin = Origin::Derived;
 };

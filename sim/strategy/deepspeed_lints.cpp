@@ -99,10 +99,10 @@ void lint_persistence(DeepSpeedReading& reading, ConfigSection& zero) {
                    threshold, sizes.largest));
 }
 
-/// Whether the module is fetched as one unit, or is part of one that is.
-bool is_in_leaf(const Model& model, ModuleId id, const ZeroOptions& options) {
+/// Whether the module is one of `leaves`, or part of one.
+bool is_in_leaf(const Model& model, ModuleId id, const std::vector<ModuleId>& leaves) {
   for (; id.valid(); id = model.modules[id.index()].parent) {
-    if (is_leaf_module(model.modules[id.index()], options)) return true;
+    if (std::binary_search(leaves.begin(), leaves.end(), id)) return true;
   }
   return false;
 }
@@ -116,12 +116,12 @@ bool has_expert_modules(const Model& model, std::size_t block) {
 
 /// Rules 87 to 89.
 void lint_experts(DeepSpeedReading& reading, ConfigSection& zero) {
-  const ZeroOptions& options = reading.strategy.zero;
   const Model& model = reading.model;
-  if (options.module_granularity_threshold > 0) return;
+  if (model.moe_blocks.empty()) return;
+  const std::vector<ModuleId> leaves = leaf_modules(reading.strategy.zero, model);
   for (std::size_t block = 0; block < model.moe_blocks.size(); ++block) {
     const ModuleId module = model.moe_blocks[block].module;
-    if (!has_expert_modules(model, block) || is_in_leaf(model, module, options)) continue;
+    if (!has_expert_modules(model, block) || is_in_leaf(model, module, leaves)) continue;
     const std::string& class_name = model.modules[module.index()].class_name;
     zero.warn(zero.is_set("leaf_module") ? "leaf_module" : "stage",
               "moe_without_leaf_module_may_hang",
@@ -133,16 +133,6 @@ void lint_experts(DeepSpeedReading& reading, ConfigSection& zero) {
 }
 
 }  // namespace
-
-bool is_leaf_module(const Module& module, const ZeroOptions& options) {
-  const auto& classes = options.leaf_module_classes;
-  const auto& names = options.leaf_module_names;
-  const auto& suffixes = options.leaf_module_name_suffixes;
-  return std::find(classes.begin(), classes.end(), module.class_name) != classes.end() ||
-         std::find(names.begin(), names.end(), module.name) != names.end() ||
-         std::any_of(suffixes.begin(), suffixes.end(),
-                     [&module](const std::string& end) { return module.name.ends_with(end); });
-}
 
 void lint_buckets(DeepSpeedReading& reading, ConfigSection& zero) {
   constexpr const char* kKey = "reduce_bucket_size";

@@ -72,7 +72,7 @@ void read_common(DeepSpeedReading& reading, ConfigSection& section, OffloadOptio
 
 void check_path(ConfigSection& section, const std::string& device) {
   if (device != "nvme" || section.is_set("nvme_path")) return;
-  section.fail("nvme_path", "missing, expected a path, since device is \"nvme\"",
+  section.fail("nvme_path", R"(missing, expected a path, since device is "nvme")",
                "nvme_path_missing");
 }
 
@@ -139,7 +139,7 @@ void read_optimizer_device(DeepSpeedReading& reading, ConfigSection& zero, Offlo
       differs ? format("since \"{}\" is treated so at stage {} (A2)", found.device, stage) : "");
   if (differs && options.device == OffloadDevice::Cpu) {
     zero.warn(found.key, "nvme_is_cpu_below_stage_3",
-              format("device \"nvme\" is treated as \"cpu\" at stage {}", stage));
+              format(R"(device "nvme" is treated as "cpu" at stage {})", stage));
   } else if (differs) {
     note_no_effect(reading, zero, found.key, kStages123);
   }

@@ -215,8 +215,8 @@ void check_master_weights(DeepSpeedReading& reading) {
 void check_nvme_buffers(DeepSpeedReading& reading) {
   const OffloadOptions& options = reading.strategy.zero.offload_optimizer;
   if (options.device != OffloadDevice::Nvme) return;
-  const int held = reading.strategy.optimizer_state_bytes / 4 + 1;
-  const int sets = 1 + (options.pipeline_read ? 1 : 0) + (options.pipeline_write ? 1 : 0);
+  const std::int64_t held = reading.strategy.optimizer_state_bytes / 4 + 1;
+  const std::int64_t sets = 1 + (options.pipeline_read ? 1 : 0) + (options.pipeline_write ? 1 : 0);
   if (options.buffer_count >= held * sets) return;
   std::optional<ConfigSection> zero = reading.root.section("zero_optimization");
   zero->section_or_empty("offload_optimizer")

@@ -86,9 +86,6 @@ void lint_buckets(DeepSpeedReading& reading, ConfigSection& zero);
 void lint_stage3(DeepSpeedReading& reading, ConfigSection& zero);
 void lint_parallelism(DeepSpeedReading& reading, ConfigSection& zero);
 
-/// Whether `leaf_module` names the module, so that stage 3 fetches it as one unit.
-[[nodiscard]] bool is_leaf_module(const Module& module, const ZeroOptions& options);
-
 /// The first setting that is read and checked, but cannot be simulated yet.
 [[nodiscard]] std::optional<ConfigError> first_not_simulated(const Strategy& strategy,
                                                              const Model& model,

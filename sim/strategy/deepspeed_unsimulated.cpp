@@ -72,14 +72,6 @@ bool is_adam(const Strategy& strategy) {
   return strategy.optimizer_name == "adam" || strategy.optimizer_name == "adamw";
 }
 
-/// Whether some module of the model is fetched as one unit at stage 3.
-bool has_leaf_modules(const Strategy& strategy, const Model& model) {
-  const ZeroOptions& zero = strategy.zero;
-  return zero.stage == 3 &&
-         std::any_of(model.modules.begin(), model.modules.end(),
-                     [&zero](const Module& module) { return is_leaf_module(module, zero); });
-}
-
 }  // namespace
 
 std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const Model& model,
@@ -95,7 +87,7 @@ std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const M
       return unsimulated(setting, "optimizers other than Adam and AdamW", file);
     }
     const bool leaf_key = setting.key == "zero_optimization.leaf_module.classes";
-    if (leaf_key && has_leaf_modules(strategy, model)) {
+    if (leaf_key && !leaf_modules(strategy.zero, model).empty()) {
       return unsimulated(setting, "leaf modules", file);
     }
   }

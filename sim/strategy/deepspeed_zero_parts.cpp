@@ -21,9 +21,9 @@ std::vector<std::string> default_leaf_classes(const std::string& version) {
 }
 
 std::vector<std::string> read_leaf_list(ConfigSection& section, const char* key,
-                                        std::vector<std::string> fallback, bool matters) {
+                                        const std::vector<std::string>& fallback, bool matters) {
   const std::optional<std::vector<std::string>> given = section.strings(key);
-  std::vector<std::string> names = given ? *given : std::move(fallback);
+  std::vector<std::string> names = given.value_or(fallback);
   if (given || matters) {
     section.list(key, join(names, ", "), given ? Origin::File : Origin::Default);
   }

@@ -223,6 +223,9 @@ struct TrainingFlags {
 /// A setting as assumptions put it: "zero_optimization.stage3_prefetch_bucket_size: \"auto\"
 /// becomes 15099494 elements, 0.9 hidden^2 with hidden 4096."
 [[nodiscard]] std::string sentence(const Setting& setting);
+/// Modules that stage 3 fetches as one unit, by id: those that `leaf_module` names and those of
+/// `stage3_module_granularity_threshold` (C2.5b). To be given to `with_leaf_modules`.
+[[nodiscard]] std::vector<ModuleId> leaf_modules(const ZeroOptions& options, const Model& model);
 /// The setting of a dotted key; null if it is not listed.
 [[nodiscard]] const Setting* find_setting(const Strategy& strategy, std::string_view key);
 

@@ -519,14 +519,34 @@ TEST(NastyValues, EndInAStrategyOrAConfigErrorAtThePlace) {
                        "sequence_parallel_size",
                        "tensor_parallel",
                        "compile",
-                       "zero_allow_untested_optimizer"};
-  const char* inside[] = {"reduce_bucket_size", "stage3_prefetch_bucket_size",
-                          "overlap_comm",       "offload_param",
-                          "offload_optimizer",  "zero_hpz_partition_size",
-                          "mics_shard_size",    "stage3_module_granularity_threshold",
-                          "cpu_offload",        "cpu_offload_param",
-                          "legacy_stage1",      "zenflow",
-                          "leaf_module"};
+                       "zero_allow_untested_optimizer",
+                       "zero_force_ds_cpu_optimizer",
+                       "torch_autocast",
+                       "aio",
+                       "pipeline",
+                       "checkpoint",
+                       "seq_parallel_communication_data_type",
+                       "managed_gradient_accumulation",
+                       "allgather_size",
+                       "compression_training"};
+  const char* inside[] = {"reduce_bucket_size",
+                          "stage3_prefetch_bucket_size",
+                          "overlap_comm",
+                          "offload_param",
+                          "offload_optimizer",
+                          "zero_hpz_partition_size",
+                          "mics_shard_size",
+                          "stage3_module_granularity_threshold",
+                          "cpu_offload",
+                          "cpu_offload_param",
+                          "legacy_stage1",
+                          "zenflow",
+                          "leaf_module",
+                          "stage3_gather_fp16_weights_on_model_save",
+                          "zeropp_loco_param",
+                          "zero_quantized_weights",
+                          "cpu_offload_use_pin_memory",
+                          "stage3_allgather_sequential"};
   int errors = 0;
   const auto read = [&](const std::string& text, ConfigMode mode) {
     try {

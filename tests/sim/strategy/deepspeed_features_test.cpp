@@ -254,6 +254,24 @@ TEST(LeafModules, AreHuggingFacesExpertsByDefault) {
             "f.json:3:29: zero_optimization.leaf_module.classes[0]: found 7, expected a string");
 }
 
+TEST(LeafModules, AreFoundByClassNameSuffixAndGranularity) {
+  const Model model = load_model("mixtral-8x7b");
+  const auto leaves = [&model](int stage, const std::string& inside) {
+    return leaf_modules(parse(zero(stage, inside)).zero, model).size();
+  };
+  const std::size_t layers = static_cast<std::size_t>(model.shape.layers);
+  EXPECT_EQ(leaves(3, "\"overlap_comm\": true"), layers);  // its MoE block is a default class
+  EXPECT_EQ(leaves(2, "\"overlap_comm\": true"), 0U);
+  EXPECT_EQ(leaves(3, "\"leaf_module\": {\"classes\": []}"), 0U);
+  EXPECT_EQ(leaves(3, "\"leaf_module\": {\"classes\": [], \"names\": [\"model.layers.3\"]}"), 1U);
+  EXPECT_EQ(leaves(3, "\"leaf_module\": {\"classes\": [], \"name_suffixes\": [\".self_attn\"]}"),
+            layers);
+  EXPECT_GT(leaves(3,
+                   "\"leaf_module\": {\"classes\": []}, "
+                   "\"stage3_module_granularity_threshold\": 100000000"),
+            0U);
+}
+
 TEST(ZenFlow, IsTyped) {
   const Strategy plain = parse(zero(2, "\"zenflow\": {}"));
   ASSERT_TRUE(plain.zero.zenflow.has_value());
