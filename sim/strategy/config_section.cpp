@@ -19,6 +19,17 @@ std::optional<std::int64_t> quoted_integer(const std::string& text) {
   return value;
 }
 
+/// Floating-point fields take numbers in quotes as well.
+std::optional<double> quoted_number(const JsonValue& value) {
+  if (!value.isString()) return std::nullopt;
+  const std::string text = value.asString();
+  double number = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  if (error != std::errc() || end != last || !std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
 /// What "5e8" in quotes should have been.
 std::string suggested_integer(const std::string& text) {
   double value = 0;
@@ -116,8 +127,10 @@ std::optional<std::int64_t> ConfigSection::integer(const std::string& key, std::
     }
     warn(key, "quoted_number", format("{} is taken for a number", shown(key)));
     value = *quoted;
-  } else {
+  } else if (raw.isNumeric()) {
     value = object_.integer(key);
+  } else {
+    fail(key, format("found {}, expected an integer", shown(key)), "wrong_type");
   }
   if (value < minimum) {
     fail(key, format("found {}, expected an integer of at least {}", value, minimum),
@@ -129,7 +142,13 @@ std::optional<std::int64_t> ConfigSection::integer(const std::string& key, std::
 std::optional<double> ConfigSection::number(const std::string& key, double minimum,
                                             double maximum) {
   if (nothing(key)) return std::nullopt;
-  const double value = object_.number(key);
+  const JsonValue& raw = object_.raw(key);
+  const std::optional<double> quoted = quoted_number(raw);
+  if (!raw.isNumeric() && (!quoted || kind_ == Kind::TopLevel)) {
+    fail(key, format("found {}, expected a number", shown(key)), "wrong_type");
+  }
+  if (quoted) warn(key, "quoted_number", format("{} is taken for a number", shown(key)));
+  const double value = quoted ? *quoted : object_.number(key);
   if (value < minimum) {
     fail(key, format("found {}, expected a number of at least {}", value, minimum), "out_of_range");
   }
@@ -155,6 +174,9 @@ std::optional<std::string> ConfigSection::word(const std::string& key,
 
 std::optional<std::string> ConfigSection::string(const std::string& key) {
   if (nothing(key)) return std::nullopt;
+  if (!object_.raw(key).isString()) {
+    fail(key, format("found {}, expected text", shown(key)), "wrong_type");
+  }
   return object_.string(key);
 }
 
@@ -228,6 +250,9 @@ void ConfigSection::list_if_set(const std::string& key) {
 std::optional<ConfigSection> ConfigSection::section(const std::string& key,
                                                     const std::string& listed_as) {
   if (!is_set(key)) return std::nullopt;
+  if (!object_.raw(key).isObject()) {
+    fail(key, format("found {}, expected an object", shown(key)), "wrong_type");
+  }
   return ConfigSection(object_.object(key), Kind::Typed, *notes_,
                        listed_name(listed_as.empty() ? key : listed_as));
 }

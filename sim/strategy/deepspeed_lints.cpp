@@ -47,10 +47,11 @@ void lint_hpz(DeepSpeedReading& reading, ConfigSection& zero) {
   const std::int64_t node = reading.flags.gpus_per_node.value_or(reading.world_size);
   const char* key = "zero_hpz_partition_size";
   if (group >= reading.world_size || (reading.flags.gpus_per_node && node >= reading.world_size)) {
-    zero.warn(key, "hpz_useless_on_one_node",
-              format("{} of {} ranks: the first partition's gathers leave the group no more than "
-                     "the second's, which takes 2 bytes a parameter over {} ranks",
-                     group, reading.world_size, group));
+    zero.warn(
+        key, "hpz_useless_on_one_node",
+        format("the {} ranks gather within {} anyhow: a second copy of 2/{} bytes a parameter "
+               "for nothing",
+               reading.world_size, group >= reading.world_size ? "the group" : "one node", group));
   } else if (reading.flags.gpus_per_node && group > node) {
     zero.warn(
         key, "hpz_spans_nodes",

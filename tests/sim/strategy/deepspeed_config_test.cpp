@@ -296,7 +296,7 @@ TEST(ZeroSection, StageIsZeroToThree) {
                   ", expected 0, 1, 2 or 3");
   }
   EXPECT_EQ(error_of(with("\"zero_optimization\": 3")),
-            "f.json:2:22: zero_optimization: found 3, expected an object");
+            "[wrong_type] f.json:2:22: zero_optimization: found 3, expected an object");
 }
 
 TEST(ZeroSection, TakesBothNamesAndLenientValues) {

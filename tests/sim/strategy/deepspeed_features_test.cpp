@@ -429,6 +429,26 @@ TEST(Optimizer, ParametersAreFreeForm) {
 
 // ---- the rest of A4 ----
 
+TEST(Values, OfAnotherTypeAreRefused) {
+  EXPECT_EQ(error_of(zero(2, "\"reduce_bucket_size\": true")),
+            "[wrong_type] f.json:3:23: zero_optimization.reduce_bucket_size: found true, expected "
+            "an integer");
+  EXPECT_EQ(error_of(with("\"gradient_clipping\": \"1\"")),
+            "[wrong_type] f.json:2:22: gradient_clipping: found \"1\", expected a number");
+  EXPECT_EQ(
+      error_of(zero(3, "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": 1}")),
+      "[wrong_type] f.json:3:50: zero_optimization.offload_param.nvme_path: found 1, expected "
+      "text");
+  EXPECT_EQ(error_of(with("\"data_types\": [1]")),
+            "[wrong_type] f.json:2:15: data_types: found an array, expected an object");
+  // Typed sections take numbers in quotes.
+  const Strategy quoted = parse(zero(3,
+                                     "\"offload_optimizer\": {\"device\": \"cpu\", "
+                                     "\"ratio\": \"0.5\"}"));
+  EXPECT_DOUBLE_EQ(quoted.zero.offload_optimizer.ratio, 0.5);
+  EXPECT_THAT(codes(quoted), ElementsAre("quoted_number"));
+}
+
 TEST(SequenceParallel, DividesTheDataParallelSize) {
   // 8 ranks, 2 a sequence: D = 4, T = 4 * 1 * 4
   const Strategy strategy = parse(with("\"sequence_parallel_size\": 2"));

@@ -173,8 +173,9 @@ TEST(TrainingArguments, Contradictions) {
   EXPECT_THAT(refusal("optim: adamw_trch\n"),
               StartsWith("[unknown_optimizer] f.yaml:1:8: optim: found \"adamw_trch\", which "
                          "transformers does not know; did you mean \"adamw_torch\"?"));
-  EXPECT_THAT(refusal("max_grad_norm: 1e0\n"),
-              StartsWith("f.yaml:1:16: max_grad_norm: found \"1e0\", expected a number"));
+  EXPECT_THAT(
+      refusal("max_grad_norm: 1e0\n"),
+      StartsWith("[wrong_type] f.yaml:1:16: max_grad_norm: found \"1e0\", expected a number"));
 }
 
 // ---- fsdp ----
