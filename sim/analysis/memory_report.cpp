@@ -90,6 +90,7 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
 MemoryReport replayed_memory(const Experiment& experiment, const Strategy& strategy) {
   BuildOptions options;
   options.world_size = experiment.cluster.world_size();
+  options.routing = experiment.routing;
   const Program program =
       build_program(experiment.model, strategy, batch_of(experiment, strategy), options);
   return memory_report(experiment, strategy, program, replay_memory(program));

@@ -107,7 +107,8 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
   const BatchShape batch = batch_of(experiment, strategy);
   Program built = build_program(
       experiment.model, strategy, batch,
-      {experiment.cluster.world_size(), first_step, steps > 0 ? steps : steps_to_steady(strategy)});
+      {experiment.cluster.world_size(), first_step, steps > 0 ? steps : steps_to_steady(strategy),
+       experiment.routing});
   MemoryLedger ledger(built);
   Timeline ran = engine.run(built, &ledger);
 

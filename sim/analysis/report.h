@@ -13,6 +13,7 @@
 #include "sim/memory/memory_timeline.h"
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
+#include "sim/model/routing.h"
 #include "sim/program/program.h"
 #include "sim/strategy/strategy.h"
 #include "topology/cluster.h"
@@ -81,6 +82,7 @@ struct Experiment {
   Model model;
   Cluster cluster;
   BatchShape batch;  ///< micro_batch is replaced by each strategy's
+  Routing routing;   ///< of models with experts
 };
 
 /// Builds, runs and summarises one strategy. `program` and `timeline`, where not null, receive what

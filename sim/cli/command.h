@@ -39,6 +39,7 @@ struct CommandEntry {
 
 // One file each.
 [[nodiscard]] std::unique_ptr<Command> make_model_command();
+[[nodiscard]] std::unique_ptr<Command> make_check_command();
 [[nodiscard]] std::unique_ptr<Command> make_memory_command();
 [[nodiscard]] std::unique_ptr<Command> make_schedule_command();
 [[nodiscard]] std::unique_ptr<Command> make_run_command();

@@ -5,9 +5,14 @@
 namespace zerosim {
 
 std::span<const CommandEntry> commands() {
-  static constexpr std::array<CommandEntry, 7> kCommands = {{
+  static constexpr std::array<CommandEntry, 8> kCommands = {{
       {"", "model", "Modules, parameters, FLOPs and bytes of a model",
-       "zerosim model --model llama-2-7b --seq 2048", make_model_command},
+       "zerosim model --model llama-2-7b --seq 2048\n"
+       "  zerosim model --model llama-3-8b --lora rank=8,targets=q_proj,v_proj\n"
+       "  zerosim model --model mixtral-8x7b --seq 4096 --routing zipf:1",
+       make_model_command},
+      {"", "check", "What a DeepSpeed, accelerate or FSDP file means, and what is wrong with it",
+       "zerosim check ds_zero3.json --model llama-2-7b --gpus 8", make_check_command},
       {"", "memory", "Model states and peak memory per GPU, without running time",
        "zerosim memory --params 7e9 --precision bf16\n"
        "  zerosim memory --accounting paper --params 7.5e9 --world 64\n"

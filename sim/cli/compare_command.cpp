@@ -13,9 +13,10 @@ namespace {
 class CompareCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
-    add_model_flag(app, flags_);
+    add_model_flags(app, flags_);
     add_cluster_flags(app, flags_);
     add_batch_flags(app, flags_);
+    add_routing_flags(app, flags_);
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     app.add_flag("--assumptions", list_assumptions_,
@@ -25,8 +26,9 @@ class CompareCommand : public Command {
 
   int run() override {
     std::vector<std::string> assumptions;
-    Experiment experiment{required_model(flags_), required_cluster(flags_), {}};
+    Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}};
     experiment.batch = batch_shape(flags_, experiment.model, assumptions);
+    experiment.routing = routing_of(flags_, experiment.model, assumptions);
     const std::vector<Strategy> strategies =
         load_strategies(flags_, experiment.model, experiment.cluster.world_size(),
                         {"ddp", "zero1", "zero2", "zero3"}, assumptions);

@@ -6,6 +6,7 @@
 
 #include "sim/base/text.h"
 #include "sim/cli/numbers.h"
+#include "sim/model/trainable.h"
 
 namespace zerosim {
 
@@ -18,24 +19,6 @@ std::optional<std::int64_t> optional_integer(const std::string& text, std::strin
                                              const IntegerRange& range) {
   if (text.empty()) return std::nullopt;
   return parse_integer(text, flag, range);
-}
-
-TrainingFlags training_flags(const ExperimentFlags& flags) {
-  TrainingFlags training;
-  training.micro_batch = optional_integer(flags.micro_batch, "--micro-batch", kMicroBatchRange);
-  training.grad_accum = optional_integer(flags.grad_accum, "--grad-accum", kGradAccumRange);
-  if (!flags.precision.empty()) {
-    training.precision = parse_precision(flags.precision, "--precision");
-  }
-  if (!flags.optimizer.empty()) {
-    training.optimizer = parse_optimizer(flags.optimizer, "--optimizer");
-  }
-  if (!flags.checkpointing.empty()) {
-    training.checkpointing = parse_checkpointing(flags.checkpointing, "--activation-checkpointing");
-  }
-  training.config_as = parse_config_mode(flags.config_as, "--config-as");
-  training.deepspeed_version = flags.deepspeed_version;
-  return training;
 }
 
 /// Fills in what the flags leave open from the first file. \returns what it filled in, as
@@ -80,6 +63,15 @@ bool has_dropout(const Model& model) {
                      [](const Operator& op) { return op.kind == OperatorKind::Dropout; });
 }
 
+/// Flags that fill in what a file leaves open, or say how it is read.
+void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--grad-accum", flags.grad_accum, "Micro steps per optimizer step");
+  app.add_option("--activation-checkpointing", flags.checkpointing, "none, full or selective");
+  app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
+  app.add_option("--config-as", flags.config_as, "How files are read: auto, deepspeed or hf");
+  app.add_option("--deepspeed-version", flags.deepspeed_version, "0.14 or 0.19");
+}
+
 bool is_file(const std::string& name) {
   std::error_code error;
   return std::filesystem::is_regular_file(name, error);
@@ -87,9 +79,24 @@ bool is_file(const std::string& name) {
 
 }  // namespace
 
-void add_model_flag(CLI::App& app, ExperimentFlags& flags) {
+void add_model_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--model", flags.model,
                  "Preset's name, Hugging Face config.json, or module listing");
+  app.add_option("--lora", flags.lora,
+                 "Train adapters only, as PEFT adds them: rank=8,targets=q_proj,v_proj");
+  app.add_option("--freeze", flags.freeze,
+                 "Parameters or modules that do not train: names with * and ?")
+      ->delimiter(',');
+  app.add_option("--train-only", flags.train_only, "Parameters or modules that alone train")
+      ->delimiter(',');
+  app.add_flag("--input-require-grads", flags.input_require_grads,
+               "The embedding's output requires a gradient (PEFT's enable_input_require_grads)");
+}
+
+void add_routing_flags(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--routing", flags.routing,
+                 "Tokens of experts: uniform (default), zipf:EXPONENT or a file of counts");
+  app.add_option("--seed", flags.seed, "Of what is drawn (default: 0)");
 }
 
 void add_cluster_flags(CLI::App& app, ExperimentFlags& flags) {
@@ -118,11 +125,13 @@ void add_strategy_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--strategies", flags.strategies,
                  "Comma-separated names: " + join(strategy_names(), ", "))
       ->delimiter(',');
-  app.add_option("--grad-accum", flags.grad_accum, "Micro steps per optimizer step");
-  app.add_option("--activation-checkpointing", flags.checkpointing, "none, full or selective");
-  app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
-  app.add_option("--config-as", flags.config_as, "How files are read: auto, deepspeed or hf");
-  app.add_option("--deepspeed-version", flags.deepspeed_version, "0.14 or 0.19");
+  add_file_flags(app, flags);
+}
+
+void add_training_flags(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--micro-batch", flags.micro_batch, "Sequences per GPU and micro step");
+  app.add_option("--precision", flags.precision, "fp32, fp16 or bf16");
+  add_file_flags(app, flags);
 }
 
 void add_accounting_flag(CLI::App& app, ExperimentFlags& flags) {
@@ -131,13 +140,57 @@ void add_accounting_flag(CLI::App& app, ExperimentFlags& flags) {
                  "Psi at stages 1 and 2, 3 Psi at stage 3");
 }
 
+TrainingFlags training_flags(const ExperimentFlags& flags) {
+  TrainingFlags training;
+  training.micro_batch = optional_integer(flags.micro_batch, "--micro-batch", kMicroBatchRange);
+  training.grad_accum = optional_integer(flags.grad_accum, "--grad-accum", kGradAccumRange);
+  if (!flags.precision.empty()) {
+    training.precision = parse_precision(flags.precision, "--precision");
+  }
+  if (!flags.optimizer.empty()) {
+    training.optimizer = parse_optimizer(flags.optimizer, "--optimizer");
+  }
+  if (!flags.checkpointing.empty()) {
+    training.checkpointing = parse_checkpointing(flags.checkpointing, "--activation-checkpointing");
+  }
+  training.config_as = parse_config_mode(flags.config_as, "--config-as");
+  training.deepspeed_version = flags.deepspeed_version;
+  return training;
+}
+
 Model required_model(const ExperimentFlags& flags) {
   if (flags.model.empty()) {
     throw ConfigError(
         "--model is missing; expected a preset's name (`zerosim model --list`), a Hugging Face "
         "config.json or a module listing");
   }
-  return load_model(flags.model);
+  Model model = load_model(flags.model);
+  TrainableOptions options;
+  options.has_lora = !flags.lora.empty();
+  if (options.has_lora) options.lora = parse_lora(flags.lora, "--lora");
+  options.freeze = flags.freeze;
+  options.train_only = flags.train_only;
+  options.input_requires_gradient = flags.input_require_grads;
+  const bool all = !options.has_lora && options.freeze.empty() && options.train_only.empty() &&
+                   !options.input_requires_gradient;
+  return all ? model : with_trainable(model, options);
+}
+
+Routing routing_of(const ExperimentFlags& flags, const Model& model,
+                   std::vector<std::string>& assumptions) {
+  Routing routing;
+  if (!flags.routing.empty()) routing = parse_routing(flags.routing, "--routing");
+  routing.seed = static_cast<std::uint64_t>(
+      optional_integer(flags.seed, "--seed", {0, INT64_MAX}).value_or(0));
+  if (model.moe_blocks.empty()) {
+    if (!flags.routing.empty()) {
+      throw ConfigError(format("--routing: the model \"{}\" has no experts", model.name));
+    }
+  } else if (flags.routing.empty()) {
+    assumptions.push_back(
+        format("routing uniform, drawn with seed {}, since --routing is not given", routing.seed));
+  }
+  return routing;
 }
 
 Cluster required_cluster(const ExperimentFlags& flags) {
@@ -255,6 +308,11 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
     if (!value.empty()) given[name] = value;
   };
   flag("model", flags.model);
+  flag("lora", flags.lora);
+  flag("freeze", join(flags.freeze, ","));
+  flag("train_only", join(flags.train_only, ","));
+  flag("routing", flags.routing);
+  flag("seed", flags.seed);
   flag("cluster", flags.cluster);
   flag("nodes", flags.nodes);
   flag("gpus_per_node", flags.gpus_per_node);
@@ -271,10 +329,11 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("deepspeed_version", flags.deepspeed_version);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
   if (flags.dropout) given["dropout"] = true;
+  if (flags.input_require_grads) given["input_require_grads"] = true;
 
   JsonValue& files = inputs["files"] = JsonValue(Json::arrayValue);
   std::vector<std::string> paths = flags.ds_configs;
-  for (const std::string& path : {flags.model, flags.cluster}) {
+  for (const std::string& path : {flags.model, flags.cluster, flags.routing}) {
     if (is_file(path)) paths.push_back(path);
   }
   for (const std::string& path : paths) {

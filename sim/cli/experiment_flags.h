@@ -13,6 +13,7 @@
 #include "sim/base/json.h"
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
+#include "sim/model/routing.h"
 #include "sim/strategy/strategy.h"
 #include "topology/cluster.h"
 
@@ -22,6 +23,9 @@ namespace zerosim {
 /// message names its flag.
 struct ExperimentFlags {
   std::string model;
+  std::string lora, routing, seed;
+  std::vector<std::string> freeze, train_only;
+  bool input_require_grads = false;
   std::string cluster, nodes, gpus_per_node, world;
   std::vector<std::string> ds_configs, strategies;
   std::string micro_batch, sequence, grad_accum;
@@ -31,16 +35,25 @@ struct ExperimentFlags {
   bool dropout = false;
 };
 
-void add_model_flag(CLI::App& app, ExperimentFlags& flags);
+/// `--model` and which of its parameters train.
+void add_model_flags(CLI::App& app, ExperimentFlags& flags);
+/// `--routing` and `--seed`, for commands that know a batch.
+void add_routing_flags(CLI::App& app, ExperimentFlags& flags);
 void add_cluster_flags(CLI::App& app, ExperimentFlags& flags);
 /// `--world`, for commands that need no cluster.
 void add_world_flag(CLI::App& app, ExperimentFlags& flags);
 void add_batch_flags(CLI::App& app, ExperimentFlags& flags);
 void add_strategy_flags(CLI::App& app, ExperimentFlags& flags);
+/// How one file is read and what it leaves open, for commands that read one.
+void add_training_flags(CLI::App& app, ExperimentFlags& flags);
 /// `--accounting`, for commands that issue communication.
 void add_accounting_flag(CLI::App& app, ExperimentFlags& flags);
 
-/// \throws ConfigError  if `--model` is missing, or as load_model.
+/// What the flags say about training, for the readers of files.
+[[nodiscard]] TrainingFlags training_flags(const ExperimentFlags& flags);
+
+/// The model with adapters and frozen parameters as the flags say.
+/// \throws ConfigError  if `--model` is missing, or as load_model and with_trainable.
 [[nodiscard]] Model required_model(const ExperimentFlags& flags);
 /// \throws ConfigError  if `--cluster` is missing, or as load_cluster.
 [[nodiscard]] Cluster required_cluster(const ExperimentFlags& flags);
@@ -49,6 +62,11 @@ void add_accounting_flag(CLI::App& app, ExperimentFlags& flags);
 /// Ranks of the cluster, else `--world`. \throws ConfigError  if neither is given.
 [[nodiscard]] int required_world_size(const ExperimentFlags& flags,
                                       const std::optional<Cluster>& cluster);
+
+/// Which experts see how many tokens. \param assumptions  gets a sentence if a model with experts
+/// is routed by default.
+[[nodiscard]] Routing routing_of(const ExperimentFlags& flags, const Model& model,
+                                 std::vector<std::string>& assumptions);
 
 /// Sequence length and attention; the micro batch is the strategies'.
 /// \param assumptions  gets a sentence for each default.

@@ -19,10 +19,11 @@ class MemoryCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
     app.add_option("--params", params_, "Parameters, e.g. 7e9; or give --model");
-    add_model_flag(app, flags_);
+    add_model_flags(app, flags_);
     add_cluster_flags(app, flags_);
     add_world_flag(app, flags_);
     add_batch_flags(app, flags_);
+    add_routing_flags(app, flags_);
     add_strategy_flags(app, flags_);
     app.add_option("--accounting", accounting_, "paper: as the ZeRO paper counts and prints");
     app.add_flag("--like-deepspeed", like_deepspeed_, "The tables of DeepSpeed's own estimators");
@@ -157,8 +158,9 @@ int MemoryCommand::estimators() const {
 
 int MemoryCommand::replayed() const {
   std::vector<std::string> assumptions;
-  Experiment experiment{required_model(flags_), required_cluster(flags_), {}};
+  Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}};
   experiment.batch = batch_shape(flags_, experiment.model, assumptions);
+  experiment.routing = routing_of(flags_, experiment.model, assumptions);
   const int world_size = experiment.cluster.world_size();
   Comparison comparison;
   comparison.model = experiment.model.name;

@@ -1,7 +1,13 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
 #include "sim/cli/experiment_flags.h"
 #include "sim/cli/output.h"
+#include "sim/model/leaf_modules.h"
+#include "sim/model/routing.h"
 #include "sim/report/report_text.h"
 
 namespace zerosim {
@@ -11,8 +17,12 @@ namespace {
 class ModelCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
-    add_model_flag(app, flags_);
+    add_model_flags(app, flags_);
     add_batch_flags(app, flags_);
+    add_routing_flags(app, flags_);
+    app.add_option("--leaf-modules", leaf_classes_,
+                   "Show modules of these classes as ZeRO-3 leaf modules")
+        ->delimiter(',');
     app.add_flag("--list", list_, "List the presets");
     app.add_flag("--json", json_, "JSON");
   }
@@ -21,6 +31,11 @@ class ModelCommand : public Command {
     if (list_) return list();
     Model model = required_model(flags_);
     const BatchShape batch = batch_shape(flags_, model, model.assumptions);
+    if (!model.moe_blocks.empty()) {
+      const Routing routing = routing_of(flags_, model, model.assumptions);
+      model = route_tokens(std::move(model), routing, batch.tokens());
+    }
+    if (!leaf_classes_.empty()) model = with_leaves(std::move(model));
     if (!json_) {
       print(model_text(model, batch));
       return kYes;
@@ -44,7 +59,27 @@ class ModelCommand : public Command {
     return kYes;
   }
 
+  [[nodiscard]] Model with_leaves(Model model) const {
+    std::vector<ModuleId> leaves;
+    std::set<std::string> known;
+    for (std::size_t i = 0; i < model.modules.size(); ++i) {
+      const std::string& name = model.modules[i].class_name;
+      known.insert(name);
+      const bool wanted =
+          std::find(leaf_classes_.begin(), leaf_classes_.end(), name) != leaf_classes_.end();
+      if (wanted) leaves.emplace_back(i);
+    }
+    const std::vector<std::string> names(known.begin(), known.end());
+    for (const std::string& name : leaf_classes_) {
+      if (known.contains(name)) continue;
+      throw ConfigError(format("--leaf-modules: the model has no module of class \"{}\"{}", name,
+                               did_you_mean(name, names)));
+    }
+    return with_leaf_modules(std::move(model), leaves);
+  }
+
   ExperimentFlags flags_;
+  std::vector<std::string> leaf_classes_;
   bool list_ = false;
   bool json_ = false;
 };

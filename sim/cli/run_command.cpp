@@ -18,9 +18,10 @@ constexpr int kSteadyStep = 2;  // rules 0.7 and C2: the first step that repeats
 class RunCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
-    add_model_flag(app, flags_);
+    add_model_flags(app, flags_);
     add_cluster_flags(app, flags_);
     add_batch_flags(app, flags_);
+    add_routing_flags(app, flags_);
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     app.add_option("--steps", steps_,
@@ -93,8 +94,9 @@ int RunCommand::run() {
     first_step = 0;
     steps = static_cast<int>(parse_integer(steps_, "--steps", kStepRange));
   }
-  Experiment experiment{required_model(flags_), required_cluster(flags_), {}};
+  Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}};
   experiment.batch = batch_shape(flags_, experiment.model, assumptions);
+  experiment.routing = routing_of(flags_, experiment.model, assumptions);
   const std::vector<Strategy> strategies =
       load_strategies(flags_, experiment.model, experiment.cluster.world_size(), {}, assumptions);
   if (strategies.size() != 1) {

@@ -13,10 +13,11 @@ namespace {
 class ScheduleCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
-    add_model_flag(app, flags_);
+    add_model_flags(app, flags_);
     add_cluster_flags(app, flags_);
     add_world_flag(app, flags_);
     add_batch_flags(app, flags_);
+    add_routing_flags(app, flags_);
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     app.add_option("--steps", steps_, "Steps from the first one on (default: one steady step)");
@@ -51,6 +52,7 @@ class ScheduleCommand : public Command {
     const std::optional<Cluster> cluster = optional_cluster(flags_);
     options.world_size = required_world_size(flags_, cluster);
     const BatchShape batch = batch_shape(flags_, model, assumptions);
+    options.routing = routing_of(flags_, model, assumptions);
     const std::vector<Strategy> strategies =
         load_strategies(flags_, model, options.world_size, {}, assumptions);
     if (strategies.size() != 1) {

@@ -128,6 +128,15 @@ Value ModelAssembler::compute_routed(int expert, OperatorKind kind, std::int64_t
   return index;
 }
 
+Value ModelAssembler::activate(const std::string& class_name, std::int64_t width, Value x) {
+  const Value result = compute(OperatorKind::Activation, 0, width, {x});
+  // derivatives.yaml of PyTorch: relu, sigmoid and tanh need `result`, the others `self`.
+  for (const char* name : {"ReLU", "Sigmoid", "Tanh"}) {
+    model_.operators.back().keeps_result |= class_name == name;
+  }
+  return result;
+}
+
 Value ModelAssembler::attend(const AttentionShape& shape, const std::vector<Value>& sources) {
   std::vector<AttentionShape>& shapes = model_.attention_shapes;
   const auto known = std::find(shapes.begin(), shapes.end(), shape);

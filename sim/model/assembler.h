@@ -49,6 +49,8 @@ class ModelAssembler {
   Value compute_routed(int expert, OperatorKind kind, std::int64_t inputs, std::int64_t outputs,
                        const std::vector<Value>& sources,
                        const std::vector<std::string>& parameters = {});
+  /// The activation of class `class_name`, element by element.
+  Value activate(const std::string& class_name, std::int64_t width, Value x);
   Value attend(const AttentionShape& shape, const std::vector<Value>& sources);
 
   [[nodiscard]] ModuleId open_module() const { return open_.back(); }

@@ -25,7 +25,10 @@ class GradientTrace {
       requires_[i] = op.output_gradient;
       place_gradients(op);
       if (op.kind == OperatorKind::Linear && !op.sources.empty()) share_input(op);
+      if (op.kind == OperatorKind::LayerNorm && !op.sources.empty()) share_norm_input(op);
       if (op.kind == OperatorKind::Attention) share_position_bias(op);
+      // What keeps its result keeps the next product's input with it.
+      if (op.keeps_result && op.output_gradient) kept_[i] = true;
     }
     for (Module& module : model_.modules) {
       if (module.hooks_stated) continue;
@@ -77,6 +80,13 @@ class GradientTrace {
     if (needed) kept_[source] = true;
   }
 
+  /// Two norms of one tensor (GPT-NeoX's parallel layer) keep one copy.
+  void share_norm_input(Operator& op) {
+    const std::size_t source = index(op.sources.front());
+    op.saves_input = !kept_[source];
+    if (op.output_gradient) kept_[source] = true;
+  }
+
   void share_position_bias(Operator& op) {
     for (const Value source : op.sources) {
       if (model_.operators[index(source)].kind != OperatorKind::PositionBias) continue;
@@ -88,8 +98,8 @@ class GradientTrace {
   Model& model_;
   std::vector<bool> requires_;  ///< by operator: its result requires a gradient
   std::vector<bool> used_;      ///< by parameter: an earlier operator uses it
-  std::vector<bool> kept_;      ///< by operator: its result is kept by a product that reads it
-  std::vector<bool> read_;      ///< by operator: a product or an attention reads its result
+  std::vector<bool> kept_;  ///< by operator: its result is kept, by itself or by one that reads it
+  std::vector<bool> read_;  ///< by operator: a product or an attention reads its result
 };
 
 }  // namespace

@@ -19,8 +19,8 @@ namespace zerosim {
 /// The model with these modules as leaves; one inside another is left out.
 ///
 /// A leaf owns all parameters below it, in order of registration; what is below it has no hooks.
-/// Its gradients arrive together when its backward is done, in order of registration, zeros standing
-/// in for parameters that were not used.
+/// Its gradients arrive together when its backward is done, in order of registration, zeros
+/// standing in for parameters that were not used.
 [[nodiscard]] Model with_leaf_modules(Model model, const std::vector<ModuleId>& leaves);
 
 }  // namespace zerosim

@@ -104,6 +104,7 @@ struct Operator {
   std::int32_t attention = -1;  ///< index into Model::attention_shapes
   int expert = kEveryToken;     ///< the expert whose tokens it sees, in its module's MoE block
   std::vector<Value> sources;   ///< operators whose results it reads, other than kNoValue
+  bool keeps_result = false;    ///< an Activation that keeps its result, not its input (ReLU)
   /// Parameters that it uses, in the order in which their gradients arrive (nn.Linear: bias before
   /// weight; LayerNorm: weight before bias; rule 5 of deepspeed_recorded.md).
   std::vector<ParameterId> parameters;
@@ -187,14 +188,17 @@ void trace_gradients(Model& model);
 /// (F4).
 [[nodiscard]] std::int64_t largest_module_parameters(const Model& model);
 
+// clang-format off
 /// Reads a preset's name ("llama-2-7b"), a Hugging Face config.json (or the folder that holds one),
 /// or a module listing; which of the two files it is is seen from the text.
 ///
-/// Hugging Face `model_type`: llama (TinyLlama too), mistral, qwen2 (2.5 too), qwen3, gpt2; built
-/// as the model for causal language modelling, loss included, whatever `architectures` says. Keys
-/// that change no shape or cost are ignored, as Hugging Face ignores unknown ones; an absent key
-/// gets Hugging Face's own default, listed in `assumptions`, except the sizes without which no
-/// model can be known.
+/// Hugging Face `model_type`: baichuan, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+/// gpt2, gpt_neox, gptj, llama, mistral, mixtral, mt5, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+/// roberta, t5. Decoders are built as the model for causal language modelling, loss included,
+/// whatever `architectures` says; BERT and RoBERTa as `architectures` says; T5 with the same number
+/// of tokens on both sides. Keys that change no shape or cost are ignored, as Hugging Face ignores
+/// unknown ones; an absent key gets Hugging Face's own default, listed in `assumptions`, except the
+/// sizes without which no model can be known.
 ///
 /// A module listing describes a network that no config does (examples/write_module_listing.py
 /// writes one with PyTorch's hooks; examples/module_listing.json is one):
@@ -203,33 +207,33 @@ void trace_gradients(Model& model);
 ///     "version"       1
 ///     "name"          optional text
 ///     "hidden"        optional: width of the stream between blocks (default: width of the first
-///     embedding) "vocab"         optional: width of the logits; with it the root ends with a cross
-///     entropy "max_positions" optional: longest sequence "registration"  optional: all parameter
-///     names in the order of named_parameters()
+///                     embedding)
+///     "vocab"         optional: width of the logits; with it the root ends with a cross entropy
+///     "max_positions" optional: longest sequence
+///     "registration"  optional: all parameter names in the order of named_parameters()
 ///                     (default: the order of "modules")
 ///     "modules"       called modules in order of first execution; a parent before its children,
-///     the root,
-///                     named "", first. Each:
+///                     the root, named "", first. Each:
 ///         "name"          dotted path; the parent is the nearest listed prefix
 ///         "class"         class name, which selects the cost: Linear, Conv1D, Embedding,
-///         ...LayerNorm,
-///                         ...RMSNorm, Dropout, and activations (SiLU, GELU, ReLU, ...); others
-///                         cost nothing, except that own matrices count as matrix multiplications
+///                         ...LayerNorm, ...RMSNorm, Dropout, and activations (SiLU, GELU, ReLU,
+///                         ...); others cost nothing, except that own matrices count as matrix
+///                         multiplications
 ///         "parameters"    optional: [{"name": full dotted name, "shape": as PyTorch stores it,
 ///                         "trainable": default true, "dtype": ignored}]; a tied parameter is
 ///                         listed by each owner under its one name
 ///         "attention"     optional {"heads", "kv_heads": default heads, "head_dim"}: scores and
-///         values
-///                         are computed before the last Linear below it
+///                         values are computed before the last Linear below it
 ///         "block"         optional: index of the checkpointed unit (default: a module with
-///         children whose
-///                         name ends with an integer, outside of others, is a block)
-///         "positional_gradient_input", "gradient_output"   optional, see Module
+///                         children whose name ends with an integer, outside of others, is a block)
+///         "positional_gradient_input", "gradient_output"   optional, see Module; else as if each
+///                         module were given the result of the one before
 ///
 /// Not seen by a listing, so without cost: additions, products and rotations between modules, and
-/// that siblings share an input (each Linear is taken to keep its own). \throws ConfigError  naming
-/// the file, the missing or unsupported key, and for an unknown name the
-///                      nearest preset.
+/// that siblings share an input (each Linear is taken to keep its own).
+/// \throws ConfigError  naming the file, the missing or unsupported key, and for an unknown name
+///                      the nearest preset.
+// clang-format on
 [[nodiscard]] Model load_model(const std::string& name_or_path);
 
 /// As `load_model` of a file; `file` stands for it in messages.

@@ -250,7 +250,7 @@ class CostModel {
     if (trains(false)) {
       backward_weights("layer_norm_weight_gradient", per_element(2 * element_) + statistics);
     }
-    cost_.saved = cost_.input;
+    if (op_.saves_input) cost_.saved = cost_.input;
   }
 
   /// x cos + rotate_half(x) sin: two products (2x each), negation of one half (x), concatenation

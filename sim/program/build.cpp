@@ -1,9 +1,11 @@
 #include "sim/program/build.h"
 
 #include <memory>
+#include <optional>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/model/leaf_modules.h"
 #include "sim/program/frameworks.h"
 
 namespace zerosim {
@@ -54,6 +56,23 @@ std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context, Rank
                                                : make_zero12(context, rank);
 }
 
+/// The model as it runs, where that differs: experts have their tokens; at stage 3 leaf modules are
+/// one unit each.
+std::optional<Model> as_run(const Model& model, const Strategy& strategy, const BatchShape& batch,
+                            const BuildOptions& options) {
+  std::optional<Model> changed;
+  if (!model.moe_blocks.empty()) {
+    changed = route_tokens(model, options.routing, batch.tokens());
+  }
+  const bool stage3 = strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3;
+  const std::vector<ModuleId> leaves =
+      stage3 ? leaf_modules(strategy.zero, model) : std::vector<ModuleId>();
+  if (!leaves.empty()) {
+    changed = with_leaf_modules(changed ? *std::move(changed) : model, leaves);
+  }
+  return changed;
+}
+
 bool partitions_flat_tensor(const Strategy& strategy) {
   return strategy.framework == Framework::DeepSpeed &&
          (strategy.zero.stage == 1 || strategy.zero.stage == 2);
@@ -61,7 +80,7 @@ bool partitions_flat_tensor(const Strategy& strategy) {
 
 }  // namespace
 
-Program build_program(const Model& model, const Strategy& strategy, const BatchShape& batch,
+Program build_program(const Model& given, const Strategy& strategy, const BatchShape& batch,
                       const BuildOptions& options) {
   if (options.world_size < 1 || options.steps < 1 || options.first_step < 0) {
     throw ConfigError(
@@ -80,6 +99,8 @@ Program build_program(const Model& model, const Strategy& strategy, const BatchS
         format("strategy \"{}\" runs on one GPU, not on {}", strategy.name, options.world_size));
   }
   reject_unsupported(strategy);
+  const std::optional<Model> changed = as_run(given, strategy, batch, options);
+  const Model& model = changed ? *changed : given;
 
   Program program;
   program.strategy = strategy.name;
@@ -121,6 +142,10 @@ Program build_program(const Model& model, const Strategy& strategy, const BatchS
     program.assumptions.emplace_back(
         "activation checkpointing recomputes whole blocks in the order of PyTorch's reentrant "
         "variant (C12.1)");
+  }
+  if (!model.moe_blocks.empty()) {
+    program.assumptions.emplace_back(
+        "experts see the same tokens in every micro batch and on every rank");
   }
   check_program(program);
   return program;

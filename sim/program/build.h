@@ -4,6 +4,7 @@
 
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
+#include "sim/model/routing.h"
 #include "sim/program/program.h"
 #include "sim/strategy/strategy.h"
 
@@ -14,9 +15,12 @@ struct BuildOptions {
   int first_step =
       2;  ///< 0: the recording step of stage 3, unallocated Adam states, DDP's one bucket
   int steps = 1;
+  Routing routing{};  ///< of models with experts
 };
 
 /// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.
+/// Experts get their tokens here, the same in every micro batch and on every rank; at stage 3 leaf
+/// modules are folded.
 /// The rank with the largest local pieces stands for all (design.md section 3): it is
 /// `ranks[0].representative`.
 /// \throws ConfigError  for a strategy that is not simulated yet.

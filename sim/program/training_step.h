@@ -6,7 +6,7 @@
 /// reductions, the optimizer step) is in its FrameworkHooks: ddp.cpp, zero0.cpp, zero12.cpp,
 /// zero3.cpp.
 ///
-/// Not modelled: frozen parameters, tensors that only live inside one operator's forward (except
+/// Not modelled: tensors that only live inside one operator's forward (except
 /// under checkpointing, where nothing else is kept).
 #pragma once
 

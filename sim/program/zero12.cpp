@@ -89,6 +89,12 @@ class Zero12 : public FrameworkHooks {
   void initialize() override {
     builder_.allocate(low(layout_.padded), MemoryClass::Parameters, "flat_parameters",
                       kComputeStream, "B2.1");
+    // Frozen parameters are in no flat buffer (rule 77): each keeps its own tensor.
+    const std::int64_t frozen = parameter_count(model_) - layout_.elements;
+    if (frozen > 0) {
+      builder_.allocate(low(frozen), MemoryClass::Parameters, "frozen_parameters", kComputeStream,
+                        "B2.1");
+    }
     builder_.allocate(Bytes(layout_.partition) * 4, MemoryClass::OptimizerStates, "master_weights",
                       kComputeStream, "B2.4");
     if (states_allocated_) {

@@ -28,6 +28,8 @@ class Bf16Optimizer : public FrameworkHooks {
 
   void initialize() override {
     allocate(Bytes(padded_) * 2, MemoryClass::Parameters, "flat_parameters");
+    const std::int64_t frozen = parameter_count(model_) - elements_;
+    if (frozen > 0) allocate(Bytes(frozen) * 2, MemoryClass::Parameters, "frozen_parameters");
     allocate(Bytes(padded_) * 4, MemoryClass::Gradients, "fp32_gradients");
     allocate(Bytes(partition_) * 4, MemoryClass::OptimizerStates, "master_weights");
     if (states_allocated_) {

@@ -1,6 +1,8 @@
 // What a model consists of: parameters, FLOPs and bytes of its modules for a given batch.
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,12 +19,13 @@ using Align = TextTable::Align;
 
 /// One module's own operators and parameters, children not included.
 struct ModuleCost {
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0, trainable = 0;
   double forward_flops = 0, backward_flops = 0;
   std::int64_t forward_bytes = 0, backward_bytes = 0, saved = 0;
 
   void add(const ModuleCost& other) {
     parameters += other.parameters;
+    trainable += other.trainable;
     forward_flops += other.forward_flops;
     backward_flops += other.backward_flops;
     forward_bytes += other.forward_bytes;
@@ -43,7 +46,9 @@ void add_kernels(const std::vector<Kernel>& kernels, double& flops, std::int64_t
 std::vector<ModuleCost> module_costs(const Model& model, const BatchShape& batch) {
   std::vector<ModuleCost> costs(model.modules.size());
   for (const Parameter& parameter : model.parameters) {
-    costs[parameter.owner.index()].parameters += parameter.elements;
+    ModuleCost& cost = costs[parameter.owner.index()];
+    cost.parameters += parameter.elements;
+    if (parameter.trainable) cost.trainable += parameter.elements;
   }
   for (const Operator& op : model.operators) {
     const OperatorCost operator_costs = operator_cost(model, op, batch);
@@ -94,8 +99,9 @@ bool alike(const Model& model, const std::vector<ModuleCost>& costs, const Block
     const std::size_t x = a.modules[i];
     const std::size_t y = b.modules[i];
     const bool same_name = i == 0 || relative_name(model, a, x) == relative_name(model, b, y);
-    if (!same_name || model.modules[x].class_name != model.modules[y].class_name ||
-        costs[x] != costs[y]) {
+    // Experts differ by the tokens that they see, which the row of all experts shows.
+    const bool same_cost = model.modules[x].expert >= 0 || costs[x] == costs[y];
+    if (!same_name || model.modules[x].class_name != model.modules[y].class_name || !same_cost) {
       return false;
     }
   }
@@ -111,7 +117,10 @@ class ModuleTable {
 
  private:
   void add_cost(TextTable& table, const std::string& name, const ModuleCost& cost) const;
-  void add_block(TextTable& table, const Block& block, std::size_t count) const;
+  /// \param alike  how many blocks this one stands for.
+  void add_block(TextTable& table, const Block& block, std::size_t alike) const;
+  std::size_t add_experts(TextTable& table, const Block& block, std::size_t first,
+                          std::size_t alike) const;
 
   const Model& model_;
   const BatchShape& batch_;
@@ -130,22 +139,55 @@ void ModuleTable::add_cost(TextTable& table, const std::string& name,
        per_token(cost.backward_bytes), per_token(cost.saved)});
 }
 
-void ModuleTable::add_block(TextTable& table, const Block& block, std::size_t count) const {
+void ModuleTable::add_block(TextTable& table, const Block& block, std::size_t alike) const {
   const std::size_t root = block.modules.front();
   ModuleCost sum;
   for (const std::size_t module : block.modules) sum.add(costs_[module]);
   std::string name = model_.modules[root].name.empty() ? "(root)" : model_.modules[root].name;
-  if (count > 1) name += format(" (x {})", count);
+  if (alike > 1) name += format(" (x {})", alike);
   const bool single = block.modules.size() == 1;
   if (single && sum == ModuleCost{}) return;
   add_cost(table, name, sum);
   if (single) return;
-  for (const std::size_t module : block.modules) {
-    if (costs_[module] == ModuleCost{}) continue;
-    const std::string own =
-        module == root ? "(own)" : std::string(relative_name(model_, block, module));
-    add_cost(table, "  " + own, costs_[module]);
+  for (std::size_t i = 0; i < block.modules.size(); ++i) {
+    const std::size_t module = block.modules[i];
+    if (model_.modules[module].expert >= 0) {
+      i += add_experts(table, block, i, alike) - 1;
+    } else if (costs_[module] != ModuleCost{}) {
+      const std::string own =
+          module == root ? "(own)" : std::string(relative_name(model_, block, module));
+      add_cost(table, "  " + own + (model_.modules[module].leaf ? " [leaf]" : ""), costs_[module]);
+    }
   }
+}
+
+/// One row for the experts of a MoE block, the first module of which is the `first` of the block.
+/// \returns how many modules they are.
+std::size_t ModuleTable::add_experts(TextTable& table, const Block& block, std::size_t first,
+                                     std::size_t alike) const {
+  ModuleCost sum;
+  std::set<int> experts;
+  std::size_t count = 0;
+  const auto moe_block = static_cast<std::size_t>(model_.modules[block.modules[first]].moe_block);
+  while (first + count < block.modules.size()) {
+    const Module& module = model_.modules[block.modules[first + count]];
+    if (module.expert < 0 || static_cast<std::size_t>(module.moe_block) != moe_block) break;
+    sum.add(costs_[block.modules[first + count]]);
+    experts.insert(module.expert);
+    ++count;
+  }
+  std::vector<std::int64_t> tokens;
+  for (std::size_t i = moe_block; i < std::min(moe_block + alike, model_.moe_blocks.size()); ++i) {
+    const std::vector<std::int64_t>& more = model_.moe_blocks[i].tokens;
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  std::string name = format("  {} experts", experts.size());
+  if (!tokens.empty()) {
+    const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
+    name += format(", {} to {} tokens each", *least, *most);
+  }
+  add_cost(table, name, sum);
+  return count;
 }
 
 std::string ModuleTable::text() const {
@@ -203,11 +245,24 @@ JsonValue cost_json(const ModuleCost& cost) {
   return json;
 }
 
-JsonValue module_json(const Module& module, const ModuleCost& cost) {
+/// Tokens of the micro batch that an expert sees; nothing if it is none, or not routed.
+std::optional<std::int64_t> tokens_of(const Model& model, const Module& module) {
+  if (module.expert < 0) return std::nullopt;
+  const MoeBlock& block = model.moe_blocks[static_cast<std::size_t>(module.moe_block)];
+  if (block.tokens.empty()) return std::nullopt;
+  return block.tokens[static_cast<std::size_t>(module.expert)];
+}
+
+JsonValue module_json(const Model& model, const Module& module, const ModuleCost& cost) {
   JsonValue json = cost_json(cost);
   json["name"] = module.name;
   json["class"] = module.class_name;
   json["block"] = module.block < 0 ? JsonValue() : JsonValue(module.block);
+  json["expert"] = module.expert < 0 ? JsonValue() : JsonValue(module.expert);
+  const std::optional<std::int64_t> tokens = tokens_of(model, module);
+  json["tokens"] = tokens ? integer(*tokens) : JsonValue();
+  json["leaf"] = module.leaf;
+  json["trainable"] = integer(cost.trainable);
   return json;
 }
 
@@ -217,7 +272,8 @@ std::string model_text(const Model& model, const BatchShape& batch) {
   const std::int64_t total = parameter_count(model);
   TextTable facts({Align::Left, Align::Left});
   facts.add_row({"parameters", format("{} total, {} trainable, {} active per token", grouped(total),
-                                      grouped(trainable_parameter_count(model)), grouped(total))});
+                                      grouped(trainable_parameter_count(model)),
+                                      grouped(active_parameter_count(model)))});
   facts.add_row({"weights", to_string(Bytes(total) * dtype_bytes(batch.compute)) + " in " +
                                 std::string(to_string(batch.compute))});
   facts.add_row({"largest module", grouped(largest_module_parameters(model)) + " parameters"});
@@ -225,7 +281,12 @@ std::string model_text(const Model& model, const BatchShape& batch) {
                                     model_flops_per_token(model, batch.sequence).count() / 1e9)});
   std::string out = wrap(format("{} ({})", model.name, model.family), kReportColumns);
   out += facts.text();
-  const std::string shape = shape_text(model.shape);
+  std::string shape = shape_text(model.shape);
+  if (!model.moe_blocks.empty()) {
+    const MoeBlock& moe = model.moe_blocks.front();
+    shape += format(", {} of {} experts a token in {} layers", moe.experts_per_token, moe.experts,
+                    model.moe_blocks.size());
+  }
   if (!shape.empty()) out += wrap(shape, kReportColumns, "shape           ");
   out += "\n" + wrap(batch_text(batch), kReportColumns) + "\n";
   out += ModuleTable(model, batch).text();
@@ -249,14 +310,13 @@ JsonValue model_json(const Model& model, const BatchShape& batch) {
   JsonValue& parameters = json["parameters"] = JsonValue(Json::objectValue);
   parameters["total"] = integer(parameter_count(model));
   parameters["trainable"] = integer(trainable_parameter_count(model));
-  // Every module of the supported families runs for every token.
-  parameters["active_per_token"] = integer(parameter_count(model));
+  parameters["active_per_token"] = integer(active_parameter_count(model));
   json["largest_module_parameters"] = integer(largest_module_parameters(model));
   json["flops_per_token"] = model_flops_per_token(model, batch.sequence).count();
   json["micro_batch"] = cost_json(total_cost(costs));
   JsonValue& modules = json["modules"] = JsonValue(Json::arrayValue);
   for (std::size_t i = 0; i < model.modules.size(); ++i) {
-    modules.append(module_json(model.modules[i], costs[i]));
+    modules.append(module_json(model, model.modules[i], costs[i]));
   }
   JsonValue& assumptions = json["assumptions"] = JsonValue(Json::arrayValue);
   for (const std::string& sentence : model.assumptions) assumptions.append(sentence);

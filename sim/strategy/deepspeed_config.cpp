@@ -70,8 +70,7 @@ Strategy read_sections(DeepSpeedReading& reading) {
   strategy.settings = std::move(reading.notes.settings);
   strategy.assumptions = std::move(reading.notes.assumptions);
   strategy.warnings = std::move(reading.notes.warnings);
-  strategy.not_simulated =
-      internal::first_not_simulated(strategy, reading.model, reading.document.file());
+  strategy.not_simulated = internal::first_not_simulated(strategy, reading.document.file());
   return std::move(strategy);
 }
 

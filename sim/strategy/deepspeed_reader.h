@@ -88,7 +88,6 @@ void lint_parallelism(DeepSpeedReading& reading, ConfigSection& zero);
 
 /// The first setting that is read and checked, but cannot be simulated yet.
 [[nodiscard]] std::optional<ConfigError> first_not_simulated(const Strategy& strategy,
-                                                             const Model& model,
                                                              const std::string& file);
 
 /// The name under which the file gives a field that has two (A1.6): `name` unless only `twin` is

@@ -19,8 +19,6 @@ struct Unsimulated {
 constexpr Unsimulated kUnsimulated[] = {
     {"zero_optimization.offload_param.device", "none", kStage3, "offload of parameters"},
     {"zero_optimization.offload_optimizer.device", "none", kStages123, "offload of the optimizer"},
-    {"zero_optimization.stage3_module_granularity_threshold", "0", kStage3,
-     "leaf modules by granularity"},
     {"zero_optimization.zero_hpz_partition_size", "1", kStage3, "a secondary partition (hpZ)"},
     {"zero_optimization.mics_shard_size", "-1", kStage3, "MiCS"},
     {"zero_optimization.zero_quantized_weights", "false", kStage3,
@@ -74,8 +72,7 @@ bool is_adam(const Strategy& strategy) {
 
 }  // namespace
 
-std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const Model& model,
-                                               const std::string& file) {
+std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const std::string& file) {
   for (const Setting& setting : strategy.settings) {
     for (const Unsimulated& row : kUnsimulated) {
       if (setting.key != row.key || (row.stages >> strategy.zero.stage & 1U) == 0) continue;
@@ -85,10 +82,6 @@ std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const M
     }
     if (setting.key == "optimizer.type" && !is_adam(strategy)) {
       return unsimulated(setting, "optimizers other than Adam and AdamW", file);
-    }
-    const bool leaf_key = setting.key == "zero_optimization.leaf_module.classes";
-    if (leaf_key && !leaf_modules(strategy.zero, model).empty()) {
-      return unsimulated(setting, "leaf modules", file);
     }
   }
   return std::nullopt;

@@ -322,7 +322,7 @@ class BertLayout {
     assembler_.enter(path, "RobertaLMHead", {x});
     assembler_.own(path + ".bias");
     x = layers_.linear(path + ".dense", shape_.hidden, shape_.hidden, x);
-    x = assembler_.compute(OperatorKind::Activation, 0, shape_.hidden, {x});
+    x = assembler_.activate("GELU", shape_.hidden, x);
     x = layers_.layer_norm(path + ".layer_norm", shape_.hidden, x);
     return assembler_.exit(run_decoder(path, x));
   }

@@ -177,7 +177,7 @@ class GemmaLayout {
   /// tanh(logits / cap) * cap
   Value cap_logits(Value logits) {
     logits = layers_.scale(shape_.vocab, logits);
-    logits = assembler_.compute(OperatorKind::Activation, 0, shape_.vocab, {logits});
+    logits = assembler_.activate("Tanh", shape_.vocab, logits);
     return layers_.scale(shape_.vocab, logits);
   }
 

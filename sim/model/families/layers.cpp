@@ -64,7 +64,7 @@ Value Layers::layer_norm(const std::string& path, std::int64_t width, Value x,
 Value Layers::activation(const std::string& path, const std::string& class_name, std::int64_t width,
                          Value x) {
   assembler_.enter(path, class_name, {x});
-  return assembler_.exit(assembler_.compute(OperatorKind::Activation, 0, width, {x}));
+  return assembler_.exit(assembler_.activate(class_name, width, x));
 }
 
 Value Layers::dropout(const std::string& path, std::int64_t width, Value x) {

@@ -70,7 +70,7 @@ Value run_shared_expert(Layers& layers, const std::string& path, const MoeConfig
   const Value y = assembler.exit(run_gated_mlp(layers, name, mlp, x));
   if (!moe.shared_gate) return y;
   Value gate = layers.linear(path + ".shared_expert_gate", mlp.hidden, 1, x);
-  gate = assembler.compute(OperatorKind::Activation, 0, 1, {gate});
+  gate = assembler.activate("Sigmoid", 1, gate);
   return layers.multiply(mlp.hidden, gate, y);
 }
 

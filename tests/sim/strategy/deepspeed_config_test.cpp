@@ -438,9 +438,6 @@ TEST(NotSimulated, IsReadAndRememberedAtTheSetting) {
       {2, "\"zenflow\": {\"topk_ratio\": 0.2}",
        "f.json:3:27: zero_optimization.zenflow.topk_ratio: found 0.2: this version does not "
        "simulate ZenFlow yet"},
-      {3, "\"stage3_module_granularity_threshold\": 9",
-       "f.json:3:40: zero_optimization.stage3_module_granularity_threshold: found 9: this version "
-       "does not simulate leaf modules by granularity yet"},
   };
   for (const BadZero& bad : cases) {
     const Strategy strategy = parse(zero(bad.stage, bad.inside));
