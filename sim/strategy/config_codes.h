@@ -187,12 +187,19 @@ inline constexpr ConfigCode kConfigCodes[] = {
   return nullptr;
 }
 
+[[nodiscard]] constexpr bool is_config_code(std::string_view code) {
+  for (const ConfigCode& row : kConfigCodes) {
+    if (row.code == code) return true;
+  }
+  return false;
+}
+
 /// A code of the table, checked when the program is compiled.
 class KnownCode {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): literals are written where a code is due.
   consteval KnownCode(const char* code) : code_(code) {
-    if (find_config_code(code) == nullptr) throw "this code is not in kConfigCodes";
+    if (!is_config_code(code)) throw "this code is not in kConfigCodes";
   }
   [[nodiscard]] std::string text() const { return std::string(code_); }
 
