@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <exception>
 #include <initializer_list>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <utility>
 #include <vector>
 
 #include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "sim/base/text.h"
@@ -364,27 +365,56 @@ class YamlWriter {
   int nodes_ = 0;
 };
 
+/// Where the document that was parsed last begins.
+class DocumentPlaces : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { start_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/,
+                       YAML::anchor_t /*anchor*/, YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+
+  [[nodiscard]] std::size_t start() const {
+    return static_cast<std::size_t>(std::max(start_.pos, 0));
+  }
+
+ private:
+  YAML::Mark start_;
+};
+
+/// YAML::LoadAll would do, but does not end on text that no document takes, "," for example.
+void check_single_document(std::string_view text, const std::string& name) {
+  std::istringstream stream{std::string(text)};
+  YAML::Parser parser(stream);
+  DocumentPlaces places;
+  if (!parser.HandleNextDocument(places)) {
+    throw ConfigError(locate(text, 0, name), "found nothing, expected a mapping");
+  }
+  if (!parser.HandleNextDocument(places)) return;
+  const bool marked = text.substr(std::min(places.start(), text.size())).starts_with("---");
+  throw ConfigError(
+      locate(text, places.start(), name),
+      marked ? "found a second document, expected one" : "found text that belongs to no value");
+}
+
 YAML::Node parse(std::string_view text, const std::string& name) {
-  std::vector<YAML::Node> documents;
   try {
-    documents = YAML::LoadAll(std::string(text));
+    check_single_document(text, name);
+    return YAML::Load(std::string(text));
   } catch (const YAML::DeepRecursion& error) {
     throw ConfigError(locate(text, static_cast<std::size_t>(error.mark.pos), name),
                       format("found nesting deeper than {} levels", kMaximumJsonDepth));
   } catch (const YAML::Exception& error) {
     const auto offset = static_cast<std::size_t>(std::max(error.mark.pos, 0));
     throw ConfigError(locate(text, offset, name), format("not YAML: {}", error.msg));
-  } catch (const std::exception& error) {
-    throw ConfigError(locate(text, 0, name), format("not YAML: {}", error.what()));
   }
-  if (documents.empty()) {
-    throw ConfigError(locate(text, 0, name), "found nothing, expected a mapping");
-  }
-  if (documents.size() > 1) {
-    const auto offset = static_cast<std::size_t>(std::max(documents[1].Mark().pos, 0));
-    throw ConfigError(locate(text, offset, name), "found a second document, expected one");
-  }
-  return documents.front();
 }
 
 }  // namespace

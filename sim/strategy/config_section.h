@@ -18,6 +18,9 @@ namespace zerosim::internal {
 inline constexpr double kNoMinimum = std::numeric_limits<double>::lowest();
 inline constexpr std::int64_t kNoIntegerMinimum = std::numeric_limits<std::int64_t>::min();
 
+/// Warnings of unknown keys in one section; a file with more of them is of another kind.
+inline constexpr std::size_t kMostUnknownKeys = 20;
+
 /// What reading a file gathers besides values.
 struct ConfigNotes {
   std::vector<Setting> settings;

@@ -94,7 +94,9 @@ void read_parallelism(DeepSpeedReading& reading) {
 void note_unknown_keys(DeepSpeedReading& reading) {
   const JsonObject& object = reading.root.object();
   const std::vector<std::string> known = object.known_keys();
-  for (const std::string& key : object.unknown_keys()) {
+  std::vector<std::string> unknown = object.unknown_keys();
+  if (unknown.size() > kMostUnknownKeys) unknown.resize(kMostUnknownKeys);
+  for (const std::string& key : unknown) {
     const std::string nearest = nearest_name(key, known);
     reading.root.warn(key, "unknown_key_top",
                       "unknown key, which DeepSpeed ignores" + did_you_mean(key, known));

@@ -20,12 +20,12 @@ struct Target {
 
 /// The Hjson front alone. Its JSON is strict, and means the same.
 void hjson(const std::string& bytes);
-/// A DeepSpeed file, in each mode.
+/// A DeepSpeed file, in the mode that its length picks.
 void ds_config(const std::string& bytes);
 /// A config.json or a module listing.
 void model(const std::string& bytes);
-/// YAML or JSON: told apart by its content, and as each of accelerate's file, TrainingArguments and
-/// fsdp_config.
+/// YAML or JSON: told apart by its content, and as accelerate's file, TrainingArguments or
+/// fsdp_config, which its length picks.
 void training_config(const std::string& bytes);
 
 }  // namespace zerosim::fuzz

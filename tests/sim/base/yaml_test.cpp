@@ -165,7 +165,7 @@ TEST(Yaml, TypedReadersNameThePlace) {
 
 TEST(YamlErrors, NameThePlace) {
   EXPECT_EQ(error_of(""), "f.yaml:1:1: found nothing, expected a mapping");
-  EXPECT_EQ(error_of("a: 1\n---\nb: 2\n"), "f.yaml:3:1: found a second document, expected one");
+  EXPECT_EQ(error_of("a: 1\n---\nb: 2\n"), "f.yaml:2:1: found a second document, expected one");
   EXPECT_EQ(error_of("? [1]\n: 2\n"), "f.yaml:1:3: found a list as a key, expected text");
   EXPECT_EQ(error_of("? {a: 1}\n: 2\n"), "f.yaml:1:3: found a mapping as a key, expected text");
   EXPECT_EQ(error_of(": 1\n"), "f.yaml:1:1: found nothing as a key, expected text");
@@ -177,6 +177,12 @@ TEST(YamlErrors, NameThePlace) {
   EXPECT_EQ(error_of("a: [1\n"), "f.yaml:2:1: not YAML: end of sequence flow not found");
   EXPECT_EQ(error_of("a: 1\n b: 2\n"), "f.yaml:2:3: not YAML: illegal map value");
   EXPECT_EQ(error_of("a: \"\\0\"\n"), "f.yaml:1:4: found a NUL character, expected text");
+}
+
+/// yaml-cpp alone takes "," for documents without end.
+TEST(YamlErrors, TextThatBelongsToNoValue) {
+  EXPECT_EQ(error_of(","), "f.yaml:1:1: found text that belongs to no value");
+  EXPECT_EQ(error_of("{a: 1}\n]"), "f.yaml:2:1: not YAML: illegal flow end");
 }
 
 TEST(YamlErrors, BytesThatAreNoText) {
