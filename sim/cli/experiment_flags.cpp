@@ -121,7 +121,8 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
 }
 
 void add_strategy_flags(CLI::App& app, ExperimentFlags& flags) {
-  app.add_option("--ds-config,--deepspeed", flags.ds_configs, "Files as given to `deepspeed`");
+  app.add_option("--ds-config,--deepspeed,--config_file", flags.ds_configs,
+                 "Files as given to `deepspeed`, `accelerate launch` or the HF Trainer");
   app.add_option("--strategies", flags.strategies,
                  "Comma-separated names: " + join(strategy_names(), ", "))
       ->delimiter(',');
@@ -264,7 +265,7 @@ std::vector<Strategy> load_strategies(const ExperimentFlags& flags, const Model&
   TrainingFlags training = training_flags(flags);
   std::vector<Strategy> files;
   for (const std::string& path : flags.ds_configs) {
-    files.push_back(load_deepspeed_config(path, training, model, world_size));
+    files.push_back(load_training_config(path, training, model, world_size));
   }
   std::vector<std::string> followed;
   if (!files.empty()) followed = follow_file(training, files.front());

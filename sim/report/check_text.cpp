@@ -1,7 +1,9 @@
 #include "sim/report/check_text.h"
 
 #include <charconv>
+#include <sstream>
 #include <system_error>
+#include <vector>
 
 #include "sim/base/text.h"
 #include "sim/report/report_text.h"
@@ -12,7 +14,9 @@ namespace {
 
 using Align = TextTable::Align;
 
-constexpr int kValueColumns = 28;  ///< longer values are cut in the table; JSON has them whole
+// Columns of the table of settings; JSON has what is cut or broken there.
+constexpr int kValueColumns = 20;
+constexpr int kOriginColumns = 32;
 
 std::string_view to_string(Framework framework) {
   switch (framework) {
@@ -48,6 +52,13 @@ std::string shortened(const std::string& value) {
   return value.substr(0, kValueColumns - 2) + "..";
 }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
 /// "zero_optimization" of "zero_optimization.stage"; "" of a key at top level.
 std::string section_of(const std::string& key) {
   const std::size_t dot = key.find('.');
@@ -64,7 +75,9 @@ std::string settings_table(const Strategy& strategy) {
     if (own != section && !own.empty()) table.add_heading(own);
     section = own;
     const std::string key = own.empty() ? setting.key : "  " + setting.key.substr(own.size() + 1);
-    table.add_row({key, shortened(setting.value), origin_text(setting)});
+    const std::vector<std::string> origin = lines_of(wrap(origin_text(setting), kOriginColumns));
+    table.add_row({key, shortened(setting.value), origin.front()});
+    for (std::size_t i = 1; i < origin.size(); ++i) table.add_row({"", "", "  " + origin[i]});
   }
   return table.text();
 }
@@ -78,9 +91,12 @@ std::string verdict_text(const ConfigCheck& check) {
 
 std::string warnings_text(const Strategy& strategy) {
   std::string out;
-  for (const Warning& warning : strategy.warnings) {
-    out += wrap(format("{} {}: {}", kind_of(warning.code), warning.code, warning.message),
-                kReportColumns, "  - ");
+  for (const bool lints : {false, true}) {
+    for (const Warning& warning : strategy.warnings) {
+      if ((kind_of(warning.code) == to_string(CodeKind::Lint)) != lints) continue;
+      out += wrap(format("{} {}: {}", kind_of(warning.code), warning.code, warning.message),
+                  kReportColumns, "  - ");
+    }
   }
   return out.empty() ? out : "\nWarnings\n" + out;
 }
