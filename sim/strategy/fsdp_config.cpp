@@ -230,7 +230,7 @@ class FsdpReader {
     const std::string name = in_file("transformer_layer_cls_to_wrap");
     Listing how = listing("transformer_layer_cls_to_wrap");
     if (section_.is_set(name)) {
-      for (const std::string& layer : options_.transformer_layer_classes) check_class(name, layer);
+      check_classes(name);
       section_.list(name, joined_classes(options_.transformer_layer_classes), Origin::File, how);
       return;
     }
@@ -239,11 +239,17 @@ class FsdpReader {
     section_.list(name, joined_classes(options_.transformer_layer_classes), Origin::Derived, how);
   }
 
-  void check_class(const std::string& name, const std::string& layer) {
+  void check_classes(const std::string& name) {
     std::set<std::string> classes;
     for (const Module& module : reading_.model.modules) classes.insert(module.class_name);
-    if (classes.empty() || classes.contains(layer)) return;
-    const std::vector<std::string> known(classes.begin(), classes.end());
+    if (classes.empty()) return;
+    for (const std::string& layer : options_.transformer_layer_classes) {
+      if (!classes.contains(layer)) fail_at_class(name, layer, {classes.begin(), classes.end()});
+    }
+  }
+
+  [[noreturn]] void fail_at_class(const std::string& name, const std::string& layer,
+                                  const std::vector<std::string>& known) {
     const std::string hint = did_you_mean(layer, known);
     const std::vector<std::string> blocks = block_classes();
     section_.fail(

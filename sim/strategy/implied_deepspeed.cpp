@@ -9,6 +9,8 @@
 namespace zerosim::internal {
 namespace {
 
+constexpr std::size_t kMostLines = 1000;  ///< far above all keys that DeepSpeed has
+
 std::string quoted(const std::string& text) {
   return to_text(JsonValue(text), false);
 }
@@ -31,6 +33,12 @@ ImpliedDeepSpeed::ImpliedDeepSpeed(SourceLocation whole, std::string filler)
 void ImpliedDeepSpeed::add(const std::string& key, const std::string& value,
                            const SourceLocation& key_place, const SourceLocation& value_place,
                            bool stated) {
+  if (lines_.size() > kMostLines) {
+    throw ConfigError(value_place,
+                      format("found more than {} values, expected those of a DeepSpeed "
+                             "configuration",
+                             kMostLines));
+  }
   const std::string text = key.empty() ? value : quoted(key) + ": " + value;
   lines_.push_back({text, key_place, value_place, stated});
 }

@@ -266,6 +266,12 @@ TEST(TrainerDeepSpeed, ErrorsPointIntoTheYaml) {
                          "mapping"));
 }
 
+TEST(TrainerDeepSpeed, MoreValuesThanDeepSpeedHasAreRefused) {
+  std::string text = "deepspeed:\n";
+  for (int i = 0; i < 2000; ++i) text += "  k" + std::to_string(i) + ": 1\n";
+  EXPECT_THAT(refusal(text), HasSubstr("found more than 1000 values"));
+}
+
 TEST(TrainerDeepSpeed, AnOptimizerOutsideAdam) {
   const Strategy strategy = read(
       "optim: adafactor\ndeepspeed: {zero_optimization: {stage: 2}, "
