@@ -9,7 +9,13 @@
 namespace zerosim::internal {
 namespace {
 
-constexpr std::size_t kMostLines = 1000;  ///< far above all keys that DeepSpeed has
+constexpr std::size_t kMostValues = 1000;  ///< far above all keys that DeepSpeed has
+
+std::size_t value_count(const JsonValue& value) {
+  std::size_t count = 1;
+  for (const JsonValue& member : value) count += value_count(member);
+  return count;
+}
 
 std::string quoted(const std::string& text) {
   return to_text(JsonValue(text), false);
@@ -33,12 +39,6 @@ ImpliedDeepSpeed::ImpliedDeepSpeed(SourceLocation whole, std::string filler)
 void ImpliedDeepSpeed::add(const std::string& key, const std::string& value,
                            const SourceLocation& key_place, const SourceLocation& value_place,
                            bool stated) {
-  if (lines_.size() > kMostLines) {
-    throw ConfigError(value_place,
-                      format("found more than {} values, expected those of a DeepSpeed "
-                             "configuration",
-                             kMostLines));
-  }
   const std::string text = key.empty() ? value : quoted(key) + ": " + value;
   lines_.push_back({text, key_place, value_place, stated});
 }
@@ -61,6 +61,15 @@ void ImpliedDeepSpeed::fill(const std::string& key, const JsonValue& value) {
 }
 
 void ImpliedDeepSpeed::copy(const JsonDocument& document, const JsonValue& object) {
+  if (value_count(object) > kMostValues) {
+    throw ConfigError(whole_, format("found more than {} values, expected those of a DeepSpeed "
+                                     "configuration",
+                                     kMostValues));
+  }
+  copy_members(document, object);
+}
+
+void ImpliedDeepSpeed::copy_members(const JsonDocument& document, const JsonValue& object) {
   for (const std::string& key : JsonObject(document, object, "").keys()) {
     copy_value(key, document, object[key], document.key_location(object, key));
   }
@@ -71,7 +80,7 @@ void ImpliedDeepSpeed::copy_value(const std::string& key, const JsonDocument& do
   const SourceLocation place = document.location(value);
   if (value.isObject()) {
     add(key, "{", key_place, place, true);
-    copy(document, value);
+    copy_members(document, value);
     lines_.push_back({"}", place, place});
   } else if (value.isArray()) {
     add(key, "[", key_place, place, true);

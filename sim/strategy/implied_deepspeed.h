@@ -24,7 +24,7 @@ class ImpliedDeepSpeed {
   void state(const std::string& key, const JsonValue& value, const SourceLocation& place);
   /// A member that the tool fills in.
   void fill(const std::string& key, const JsonValue& value);
-  /// All members of an object of `document`, places included.
+  /// All members of an object of `document`, places included. \throws ConfigError for thousands.
   void copy(const JsonDocument& document, const JsonValue& object);
 
   /// \throws ConfigError  as parse_deepspeed_config, with places of the file.
@@ -41,6 +41,7 @@ class ImpliedDeepSpeed {
 
   void add(const std::string& key, const std::string& value, const SourceLocation& key_place,
            const SourceLocation& value_place, bool stated);
+  void copy_members(const JsonDocument& document, const JsonValue& object);
   void copy_value(const std::string& key, const JsonDocument& document, const JsonValue& value,
                   const SourceLocation& key_place);
   [[nodiscard]] const Line* line_of(const SourceLocation& where) const;
