@@ -62,8 +62,7 @@ class CheckCommand : public Command {
   /// Flags, model and cluster must be right; only what the file says becomes a verdict.
   [[nodiscard]] ConfigCheck read() const {
     const std::optional<Cluster> cluster = optional_cluster(flags_);
-    TrainingFlags training = training_flags(flags_);
-    if (cluster) training.gpus_per_node = cluster->gpus_per_node;
+    const TrainingFlags training = training_flags(flags_);
     const Model model = flags_.model.empty() ? Model() : required_model(flags_);
     ConfigCheck check;
     check.file = file_;

@@ -36,6 +36,13 @@ std::vector<std::string> follow_file(TrainingFlags& training, const Strategy& fi
   return sentences;
 }
 
+ZeroInit parse_zero_init(const std::string& text) {
+  if (text == "zero") return ZeroInit::Zero;
+  if (text == "mics") return ZeroInit::Mics;
+  if (text == "none") return ZeroInit::None;
+  throw ConfigError(format("--zero-init: found \"{}\", expected zero, mics or none", text));
+}
+
 bool issues_paper_communication(const ExperimentFlags& flags) {
   if (flags.accounting != "deepspeed" && flags.accounting != "paper") {
     throw ConfigError(
@@ -68,6 +75,9 @@ void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--grad-accum", flags.grad_accum, "Micro steps per optimizer step");
   app.add_option("--activation-checkpointing", flags.checkpointing, "none, full or selective");
   app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
+  app.add_option("--zero-init", flags.zero_init,
+                 "Stage 3: where the model is built: zero (default; zero.Init), mics or none");
+  app.add_flag("--no-sync", flags.no_sync, "The loop enters no_sync() between boundaries");
   app.add_option("--config-as", flags.config_as, "How files are read: auto, deepspeed or hf");
   app.add_option("--deepspeed-version", flags.deepspeed_version, "0.14 or 0.19");
 }
@@ -154,6 +164,9 @@ TrainingFlags training_flags(const ExperimentFlags& flags) {
   if (!flags.checkpointing.empty()) {
     training.checkpointing = parse_checkpointing(flags.checkpointing, "--activation-checkpointing");
   }
+  if (!flags.zero_init.empty()) training.zero_init = parse_zero_init(flags.zero_init);
+  if (flags.no_sync) training.no_sync = true;
+  if (!flags.cluster.empty()) training.gpus_per_node = required_cluster(flags).gpus_per_node;
   training.config_as = parse_config_mode(flags.config_as, "--config-as");
   training.deepspeed_version = flags.deepspeed_version;
   return training;
@@ -325,11 +338,13 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("precision", flags.precision);
   flag("activation_checkpointing", flags.checkpointing);
   flag("optimizer", flags.optimizer);
+  flag("zero_init", flags.zero_init);
   flag("config_as", flags.config_as);
   flag("accounting", flags.accounting);
   flag("deepspeed_version", flags.deepspeed_version);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
   if (flags.dropout) given["dropout"] = true;
+  if (flags.no_sync) given["no_sync"] = true;
   if (flags.input_require_grads) given["input_require_grads"] = true;
 
   JsonValue& files = inputs["files"] = JsonValue(Json::arrayValue);

@@ -30,6 +30,8 @@ struct ExperimentFlags {
   std::vector<std::string> ds_configs, strategies;
   std::string micro_batch, sequence, grad_accum;
   std::string precision, checkpointing, optimizer;
+  std::string zero_init;
+  bool no_sync = false;
   std::string config_as = "auto", deepspeed_version = "0.19", accounting = "deepspeed";
   bool no_flash_attention = false;
   bool dropout = false;

@@ -31,8 +31,8 @@ class ModelCommand : public Command {
     if (list_) return list();
     Model model = required_model(flags_);
     const BatchShape batch = batch_shape(flags_, model, model.assumptions);
+    const Routing routing = routing_of(flags_, model, model.assumptions);
     if (!model.moe_blocks.empty()) {
-      const Routing routing = routing_of(flags_, model, model.assumptions);
       model = route_tokens(std::move(model), routing, batch.tokens());
     }
     if (!leaf_classes_.empty()) model = with_leaves(std::move(model));

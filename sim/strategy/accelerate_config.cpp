@@ -127,8 +127,7 @@ class AccelerateReader {
       root_.list("num_processes", std::to_string(reading_.world_size), Origin::Flag,
                  {.reason = "the number of GPUs"});
     } else {
-      check_world_size(*processes);
-      root_.list("num_processes", std::to_string(*processes), Origin::File);
+      list_processes(*processes);
     }
     check_single();
     if (reading_.world_size % nodes_ != 0) {
@@ -139,13 +138,17 @@ class AccelerateReader {
     }
   }
 
-  void check_world_size(std::int64_t processes) {
-    if (processes == reading_.world_size) return;
-    root_.fail("num_processes",
-               format("found {}, but the simulated cluster has {} GPUs; accelerate starts one "
-                      "process a GPU, {} in all",
-                      processes, reading_.world_size, processes),
-               "world_size_mismatch");
+  /// The number of GPUs asked for wins, as `accelerate launch --num_processes` does.
+  void list_processes(std::int64_t processes) {
+    if (processes == reading_.world_size) {
+      root_.list("num_processes", std::to_string(processes), Origin::File);
+      return;
+    }
+    root_.list("num_processes", std::to_string(reading_.world_size), Origin::Flag,
+               {.reason = format("the number of GPUs; the file says {}", processes)});
+    root_.warn("num_processes", "num_processes_overridden",
+               format("found {}, read for {} GPUs, as with `accelerate launch --num_processes {}`",
+                      processes, reading_.world_size, reading_.world_size));
   }
 
   void check_single() {
@@ -245,7 +248,7 @@ class AccelerateReader {
       static_cast<void>(section->has(key));
       static_cast<void>(section->has(std::string("parallelism_config_") + key));
     }
-    warn_unknown_keys(*section, "unknown_key_plugin", "which accelerate ignores");
+    section->warn_unknown("unknown_key_plugin", "which accelerate ignores");
   }
 
   // ---- DDP, FSDP, one GPU ----
@@ -314,7 +317,7 @@ class AccelerateReader {
                    format("accelerate turns it off at stage {}", strategy.zero.stage));
     }
     section.list_if_set("zero3_init_flag");
-    warn_unknown_keys(section, "unknown_key_plugin", "which accelerate ignores");
+    section.warn_unknown("unknown_key_plugin", "which accelerate ignores");
     return finished_with(reading_, std::move(strategy));
   }
 

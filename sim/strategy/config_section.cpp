@@ -294,6 +294,22 @@ void ConfigSection::warn(const std::string& key, KnownCode code, const std::stri
       {code.text(), format("{}: {}: {}", to_string(where), object_.path_of(key), message), where});
 }
 
+std::vector<std::string> ConfigSection::warn_unknown(KnownCode code,
+                                                     const std::string& what_happens) {
+  constexpr std::size_t kMost = 20;  // finding the place of a key walks through the file
+  const std::vector<std::string> known = object_.known_keys();
+  std::vector<std::string> unknown = object_.unknown_keys();
+  const std::size_t more = unknown.size() - std::min(unknown.size(), kMost);
+  unknown.resize(unknown.size() - more);
+  for (const std::string& key : unknown) {
+    const bool last = &key == &unknown.back();
+    warn(key, code,
+         format("unknown key, {}{}{}", what_happens, did_you_mean(key, known),
+                last && more > 0 ? format("; and {} more", more) : ""));
+  }
+  return unknown;
+}
+
 std::string ConfigSection::listed_name(const std::string& key) const {
   return listed_path_.empty() ? key : listed_path_ + "." + key;
 }

@@ -18,9 +18,6 @@ namespace zerosim::internal {
 inline constexpr double kNoMinimum = std::numeric_limits<double>::lowest();
 inline constexpr std::int64_t kNoIntegerMinimum = std::numeric_limits<std::int64_t>::min();
 
-/// Warnings of unknown keys in one section; a file with more of them is of another kind.
-inline constexpr std::size_t kMostUnknownKeys = 20;
-
 /// What reading a file gathers besides values.
 struct ConfigNotes {
   std::vector<Setting> settings;
@@ -96,6 +93,9 @@ class ConfigSection {
     object_.fail(key, message, code.text());
   }
   void warn(const std::string& key, KnownCode code, const std::string& message);
+  /// A warning for each of the first 20 keys that nobody asked for, with the nearest known one; the
+  /// last says how many more there are. \returns those keys.
+  std::vector<std::string> warn_unknown(KnownCode code, const std::string& what_happens);
 
   [[nodiscard]] JsonObject& object() { return object_; }
   /// "zero_optimization.stage", under the name of the settings.

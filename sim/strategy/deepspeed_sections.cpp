@@ -92,14 +92,10 @@ void read_parallelism(DeepSpeedReading& reading) {
 }
 
 void note_unknown_keys(DeepSpeedReading& reading) {
-  const JsonObject& object = reading.root.object();
-  const std::vector<std::string> known = object.known_keys();
-  std::vector<std::string> unknown = object.unknown_keys();
-  if (unknown.size() > kMostUnknownKeys) unknown.resize(kMostUnknownKeys);
-  for (const std::string& key : unknown) {
+  const std::vector<std::string> known = reading.root.object().known_keys();
+  for (const std::string& key :
+       reading.root.warn_unknown("unknown_key_top", "which DeepSpeed ignores")) {
     const std::string nearest = nearest_name(key, known);
-    reading.root.warn(key, "unknown_key_top",
-                      "unknown key, which DeepSpeed ignores" + did_you_mean(key, known));
     if (!nearest.empty()) reading.root.warn(key, "did_you_mean", nearest);
   }
 }

@@ -355,9 +355,9 @@ class FsdpReader {
                             "backward_prefetch_policy"}) {
       static_cast<void>(in_file(key));  // known, and without effect here
     }
-    warn_unknown_keys(
-        section_, "unknown_key_plugin",
-        source_ == Source::Accelerate ? "which accelerate ignores" : "which the Trainer ignores");
+    section_.warn_unknown("unknown_key_plugin", source_ == Source::Accelerate
+                                                    ? "which accelerate ignores"
+                                                    : "which the Trainer ignores");
   }
 
   TrainingReading& reading_;

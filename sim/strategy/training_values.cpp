@@ -244,13 +244,4 @@ bool leaves_precision(const JsonValue& deepspeed) {
   return any_auto;
 }
 
-void warn_unknown_keys(ConfigSection& section, KnownCode code, const std::string& what_happens) {
-  const std::vector<std::string> known = section.object().known_keys();
-  const std::vector<std::string> unknown = section.object().unknown_keys();
-  for (std::size_t i = 0; i < std::min(unknown.size(), kMostUnknownKeys); ++i) {
-    const std::string& key = unknown[i];
-    section.warn(key, code, format("unknown key, {}{}", what_happens, did_you_mean(key, known)));
-  }
-}
-
 }  // namespace zerosim::internal

@@ -96,7 +96,4 @@ using FlagNames = std::vector<FlagName>;
 /// Whether fp16 or bf16 is enabled "auto" and the other one is not on.
 [[nodiscard]] bool leaves_precision(const JsonValue& deepspeed);
 
-/// Warns, with `code`, of each key that nobody asked for.
-void warn_unknown_keys(ConfigSection& section, KnownCode code, const std::string& what_happens);
-
 }  // namespace zerosim::internal

@@ -11,7 +11,7 @@
 int main() {
   try {
     zerosim::Experiment experiment{
-        zerosim::load_model("gpt2"), zerosim::load_cluster("dgx-a100-80", 1, 2), {}};
+        zerosim::load_model("gpt2"), zerosim::load_cluster("dgx-a100-80", 1, 2), {}, {}};
     experiment.batch.sequence = 512;
     zerosim::TrainingFlags flags;
     flags.micro_batch = 1;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
 #include "tests/sim/cli/process.h"
 
 namespace zerosim::testing {
@@ -100,6 +101,16 @@ TEST(CheckCommand, ListsItsCodes) {
   EXPECT_EQ(outcome.exit_code, 0);
   for (const char* code : {"bucket_larger_than_model", "hpz_useless_on_one_node", "bad_stage"}) {
     EXPECT_THAT(outcome.out, HasSubstr(code));
+  }
+}
+
+TEST(CheckCommand, TheReadmeListsItsCodes) {
+  const std::string readme = read_file(std::string(ZEROSIM_SOURCE_DIR) + "/README.md");
+  const JsonDocument json = zerosim_json({"check", "--codes"});
+  ASSERT_GT(json.root()["codes"].size(), 80U);
+  for (const JsonValue& code : json.root()["codes"]) {
+    EXPECT_THAT(readme, HasSubstr("| `" + code["code"].asString() + "` | " +
+                                  code["kind"].asString() + " | " + code["meaning"].asString()));
   }
 }
 

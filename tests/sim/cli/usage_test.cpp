@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
     Flags, MisuseTest,
     ::testing::Values(
         Misuse{{},
-               "`zerosim` needs a command: model, memory, schedule, run, compare, validate, topo"},
+               "`zerosim` needs a command: model, check, memory, schedule, run, compare, validate, "
+               "topo"},
         Misuse{{"comprae"},
                "`zerosim` knows no command \"comprae\"; did you mean \"compare\"?; expected model, "
                "memory, schedule, run, compare, validate, topo"},

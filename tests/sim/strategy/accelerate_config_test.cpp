@@ -204,9 +204,12 @@ TEST(AccelerateTop, DistributedTypes) {
 }
 
 TEST(AccelerateTop, ProcessesAreTheGpus) {
-  EXPECT_EQ(refusal("distributed_type: MULTI_GPU\nnum_processes: 4\n"),
-            "[world_size_mismatch] f.yaml:2:16: num_processes: found 4, but the simulated cluster "
-            "has 8 GPUs; accelerate starts one process a GPU, 4 in all");
+  const Strategy fewer = read("distributed_type: MULTI_GPU\nnum_processes: 4\n");
+  EXPECT_EQ(value_of(fewer, "num_processes"), "8 (flag)");
+  ASSERT_EQ(fewer.warnings.size(), 1U);
+  EXPECT_EQ(fewer.warnings[0].code, "num_processes_overridden");
+  EXPECT_THAT(fewer.warnings[0].message,
+              testing::HasSubstr("f.yaml:2:1: num_processes: found 4, read for 8 GPUs"));
   EXPECT_THAT(refusal("distributed_type: NO\n"),
               StartsWith("[world_size_mismatch] f.yaml:1:19: distributed_type: found NO, which "
                          "starts one process, but the simulated cluster has 8 GPUs"));
