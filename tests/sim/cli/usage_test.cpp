@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
                "topo"},
         Misuse{{"comprae"},
                "`zerosim` knows no command \"comprae\"; did you mean \"compare\"?; expected model, "
-               "memory, schedule, run, compare, validate, topo"},
+               "check, memory, schedule, run, compare, validate, topo"},
         Misuse{{"validate"}, "`zerosim validate` needs a command: memory"},
         Misuse{{"memory", "--parms", "7e9"},
                "unknown flag --parms of `zerosim memory`; did you mean \"--params\"?"},

@@ -29,24 +29,6 @@ std::string small(const std::string& model_type, const std::string& rest = "") {
          rest + "}";
 }
 
-std::vector<std::string> below(const std::vector<std::string>& names, const std::string& prefix) {
-  std::vector<std::string> result;
-  for (const std::string& name : names) {
-    if (name.compare(0, prefix.size(), prefix) == 0) result.push_back(name.substr(prefix.size()));
-  }
-  return result;
-}
-
-std::vector<std::string> registered(const Model& model, const std::string& prefix) {
-  return below(test::parameter_names(model), prefix);
-}
-
-std::vector<std::string> executed(const Model& model, const std::string& prefix) {
-  std::vector<std::string> names;
-  for (const Module& module : model.modules) names.push_back(module.name);
-  return below(names, prefix);
-}
-
 /// Windows of the layers' attention operators.
 std::vector<std::int64_t> windows(const Model& model) {
   std::vector<std::int64_t> result;
@@ -59,12 +41,12 @@ std::vector<std::int64_t> windows(const Model& model) {
 
 TEST(Phi3, LayerIsRegisteredAndRunAsInPython) {
   const Model model = load_model("phi-3-mini");
-  EXPECT_THAT(registered(model, "model.layers.31."),
+  EXPECT_THAT(test::registered(model, "model.layers.31."),
               ElementsAre("self_attn.o_proj.weight", "self_attn.qkv_proj.weight",
                           "mlp.gate_up_proj.weight", "mlp.down_proj.weight",
                           "input_layernorm.weight", "post_attention_layernorm.weight"));
   EXPECT_THAT(
-      executed(model, "model.layers.31."),
+      test::executed(model, "model.layers.31."),
       ElementsAre("input_layernorm", "self_attn", "self_attn.qkv_proj", "self_attn.o_proj",
                   "resid_attn_dropout", "post_attention_layernorm", "mlp", "mlp.gate_up_proj",
                   "mlp.activation_fn", "mlp.down_proj", "resid_mlp_dropout"));
@@ -105,13 +87,13 @@ TEST(Phi3, BadInput) {
 
 TEST(Gemma2, LayerIsRegisteredAndRunAsInPython) {
   const Model model = load_model("gemma-2-2b");
-  EXPECT_THAT(registered(model, "model.layers.25."),
+  EXPECT_THAT(test::registered(model, "model.layers.25."),
               ElementsAre("self_attn.q_proj.weight", "self_attn.k_proj.weight",
                           "self_attn.v_proj.weight", "self_attn.o_proj.weight",
                           "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight",
                           "input_layernorm.weight", "post_attention_layernorm.weight",
                           "pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"));
-  EXPECT_THAT(executed(model, "model.layers.25."),
+  EXPECT_THAT(test::executed(model, "model.layers.25."),
               ElementsAre("input_layernorm", "self_attn", "self_attn.q_proj", "self_attn.k_proj",
                           "self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm",
                           "pre_feedforward_layernorm", "mlp", "mlp.gate_proj", "mlp.act_fn",
@@ -177,7 +159,7 @@ TEST(Gemma, HasTheNormsOfLlama) {
       "intermediate_size": 16384, "num_hidden_layers": 18, "num_attention_heads": 8,
       "num_key_value_heads": 1, "head_dim": 256, "vocab_size": 256000, "hidden_act": "gelu"})");
   EXPECT_EQ(parameter_count(model), 2'506'172'416);
-  EXPECT_THAT(executed(model, "model.layers.0."),
+  EXPECT_THAT(test::executed(model, "model.layers.0."),
               ElementsAre("input_layernorm", "self_attn", "self_attn.q_proj", "self_attn.k_proj",
                           "self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm", "mlp",
                           "mlp.gate_proj", "mlp.act_fn", "mlp.up_proj", "mlp.down_proj"));
@@ -188,11 +170,11 @@ TEST(Gemma, HasTheNormsOfLlama) {
 
 TEST(Baichuan, Second13B) {
   const Model model = load_model("baichuan2-13b");
-  EXPECT_THAT(registered(model, "model.layers.39."),
+  EXPECT_THAT(test::registered(model, "model.layers.39."),
               ElementsAre("self_attn.W_pack.weight", "self_attn.o_proj.weight",
                           "mlp.gate_proj.weight", "mlp.down_proj.weight", "mlp.up_proj.weight",
                           "input_layernorm.weight", "post_attention_layernorm.weight"));
-  EXPECT_THAT(executed(model, "model.layers.39."),
+  EXPECT_THAT(test::executed(model, "model.layers.39."),
               ElementsAre("input_layernorm", "self_attn", "self_attn.W_pack", "self_attn.o_proj",
                           "post_attention_layernorm", "mlp", "mlp.gate_proj", "mlp.act_fn",
                           "mlp.up_proj", "mlp.down_proj"));
@@ -216,7 +198,7 @@ TEST(Baichuan, VersionsAreToldApart) {
   EXPECT_EQ(parameter_count(first), 7'000'559'616);
   EXPECT_EQ(first.modules[0].class_name, "BaiChuanForCausalLM");
   EXPECT_EQ(module_named(first, "lm_head").class_name, "Linear");
-  EXPECT_THAT(executed(first, "model.layers.0.self_attn."),
+  EXPECT_THAT(test::executed(first, "model.layers.0.self_attn."),
               ElementsAre("W_pack", "rotary_emb", "o_proj"));
   EXPECT_THAT(first.assumptions, Contains(HasSubstr("rotary positions")));
   EXPECT_THAT(first.assumptions, Contains(HasSubstr("Baichuan 1 (Baichuan 2 if vocab_size")));

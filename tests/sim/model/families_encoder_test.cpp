@@ -37,18 +37,6 @@ std::string t5(const std::string& rest) {
          rest + "}";
 }
 
-std::vector<std::string> below(const std::vector<std::string>& names, const std::string& prefix) {
-  std::vector<std::string> result;
-  for (const std::string& name : names) {
-    if (name.compare(0, prefix.size(), prefix) == 0) result.push_back(name.substr(prefix.size()));
-  }
-  return result;
-}
-
-std::vector<std::string> registered(const Model& model, const std::string& prefix) {
-  return below(test::parameter_names(model), prefix);
-}
-
 /// Modules in the order in which they are called, repeated calls included.
 std::vector<std::string> called(const Model& model, const std::string& prefix) {
   std::vector<std::string> names;
@@ -57,7 +45,7 @@ std::vector<std::string> called(const Model& model, const std::string& prefix) {
       names.push_back(model.modules[step.module.index()].name);
     }
   }
-  return below(names, prefix);
+  return test::below(names, prefix);
 }
 
 TEST(Bert, CountsOfEachArchitecture) {
@@ -90,7 +78,7 @@ TEST(Bert, HasAHeadUnlessTheConfigSaysOtherwise) {
 TEST(Bert, LayerIsRegisteredAndRunAsInPython) {
   const Model model = model_of(bert(""));
   EXPECT_THAT(
-      registered(model, "bert.encoder.layer.11."),
+      test::registered(model, "bert.encoder.layer.11."),
       ElementsAre("attention.self.query.weight", "attention.self.query.bias",
                   "attention.self.key.weight", "attention.self.key.bias",
                   "attention.self.value.weight", "attention.self.value.bias",
@@ -109,7 +97,7 @@ TEST(Bert, LayerIsRegisteredAndRunAsInPython) {
   EXPECT_THAT(called(model, "bert.embeddings."),
               ElementsAre("word_embeddings", "token_type_embeddings", "position_embeddings",
                           "LayerNorm", "dropout"));
-  EXPECT_EQ(registered(model, "bert.embeddings.")[1], "position_embeddings.weight");
+  EXPECT_EQ(test::registered(model, "bert.embeddings.")[1], "position_embeddings.weight");
   EXPECT_EQ(module_named(model, "bert.encoder.layer.11.output").class_name, "BertOutput");
   EXPECT_EQ(module_named(model, "bert.encoder.layer.11.output").positional_inputs.size(), 2U);
 }
@@ -117,7 +105,7 @@ TEST(Bert, LayerIsRegisteredAndRunAsInPython) {
 TEST(Bert, HeadOwnsItsBiasBeforeItsModules) {
   const Model model = model_of(bert(R"(, "architectures": ["BertForPreTraining"])"));
   EXPECT_THAT(
-      registered(model, "cls."),
+      test::registered(model, "cls."),
       ElementsAre("predictions.bias", "predictions.transform.dense.weight",
                   "predictions.transform.dense.bias", "predictions.transform.LayerNorm.weight",
                   "predictions.transform.LayerNorm.bias", "seq_relationship.weight",
@@ -198,8 +186,9 @@ TEST(Roberta, Base) {
   // embeddings (50,265 + 514 + 1 + 2) x 768, 12 layers of 7,087,872, head 50,265 + 768 x 771
   EXPECT_EQ(parameter_count(model), 50782 * 768 + 12 * 7'087'872 + 50265 + 768 * 771);
   EXPECT_EQ(parameter_count(model), 124'697'433);
-  EXPECT_THAT(registered(model, "lm_head."), ElementsAre("bias", "dense.weight", "dense.bias",
-                                                         "layer_norm.weight", "layer_norm.bias"));
+  EXPECT_THAT(
+      test::registered(model, "lm_head."),
+      ElementsAre("bias", "dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias"));
   EXPECT_THAT(called(model, "lm_head"), ElementsAre("", ".dense", ".layer_norm", ".decoder"));
   EXPECT_EQ(module_named(model, "roberta.encoder.layer.0").class_name, "RobertaLayer");
   EXPECT_EQ(parameter_count(model) - parameter_count_without_positions(model), 514 * 768);
@@ -216,7 +205,7 @@ TEST(T5, StacksAreRegisteredAndRunAsInPython) {
   const Model model = model_of(t5(""));
   EXPECT_EQ(test::parameter_names(model).front(), "shared.weight");
   EXPECT_EQ(test::parameter_names(model).back(), "decoder.final_layer_norm.weight");
-  EXPECT_THAT(registered(model, "decoder.block.0."),
+  EXPECT_THAT(test::registered(model, "decoder.block.0."),
               ElementsAre("layer.0.SelfAttention.q.weight", "layer.0.SelfAttention.k.weight",
                           "layer.0.SelfAttention.v.weight", "layer.0.SelfAttention.o.weight",
                           "layer.0.SelfAttention.relative_attention_bias.weight",
@@ -226,7 +215,7 @@ TEST(T5, StacksAreRegisteredAndRunAsInPython) {
                           "layer.2.DenseReluDense.wi.weight", "layer.2.DenseReluDense.wo.weight",
                           "layer.2.layer_norm.weight"));
   EXPECT_THAT(
-      registered(model, "encoder.block.1.layer.0"),
+      test::registered(model, "encoder.block.1.layer.0"),
       ElementsAre(".SelfAttention.q.weight", ".SelfAttention.k.weight", ".SelfAttention.v.weight",
                   ".SelfAttention.o.weight", ".layer_norm.weight"));
   EXPECT_THAT(

@@ -82,26 +82,6 @@ Model model_of(const std::string& text) {
   return parse_model(text, "config.json");
 }
 
-/// Names that begin with `prefix`, without it.
-std::vector<std::string> below(const std::vector<std::string>& names, const std::string& prefix) {
-  std::vector<std::string> result;
-  for (const std::string& name : names) {
-    if (name.compare(0, prefix.size(), prefix) == 0) result.push_back(name.substr(prefix.size()));
-  }
-  return result;
-}
-
-std::vector<std::string> registered(const Model& model, const std::string& prefix) {
-  return below(test::parameter_names(model), prefix);
-}
-
-/// Modules in order of first execution.
-std::vector<std::string> executed(const Model& model, const std::string& prefix) {
-  std::vector<std::string> names;
-  for (const Module& module : model.modules) names.push_back(module.name);
-  return below(names, prefix);
-}
-
 /// Names and classes of the modules of no block.
 std::vector<std::string> frame(const Model& model) {
   std::vector<std::string> result;
@@ -155,7 +135,7 @@ TEST(GptFamilies, PositionTables) {
 TEST(GptNeox, Registration) {
   const Model model = load_model("pythia-1b");
   EXPECT_THAT(
-      registered(model, "gpt_neox.layers.0."),
+      test::registered(model, "gpt_neox.layers.0."),
       ElementsAre("input_layernorm.weight", "input_layernorm.bias",
                   "post_attention_layernorm.weight", "post_attention_layernorm.bias",
                   "attention.query_key_value.weight", "attention.query_key_value.bias",
@@ -174,7 +154,7 @@ TEST(GptNeox, Execution) {
                   "gpt_neox.emb_dropout:Dropout", "gpt_neox.rotary_emb:GPTNeoXRotaryEmbedding",
                   "gpt_neox.final_layer_norm:LayerNorm", "embed_out:Linear"));
   EXPECT_THAT(
-      executed(model, "gpt_neox.layers.0."),
+      test::executed(model, "gpt_neox.layers.0."),
       ElementsAre("input_layernorm", "attention", "attention.query_key_value", "attention.dense",
                   "post_attention_dropout", "post_attention_layernorm", "mlp", "mlp.dense_h_to_4h",
                   "mlp.act", "mlp.dense_4h_to_h", "post_mlp_dropout"));
@@ -263,11 +243,11 @@ TEST(GptNeox, BadInput) {
 
 TEST(Gptj, Registration) {
   const Model model = load_model("gpt-j-6b");
-  EXPECT_THAT(registered(model, "transformer.h.27."),
+  EXPECT_THAT(test::registered(model, "transformer.h.27."),
               ElementsAre("ln_1.weight", "ln_1.bias", "attn.k_proj.weight", "attn.v_proj.weight",
                           "attn.q_proj.weight", "attn.out_proj.weight", "mlp.fc_in.weight",
                           "mlp.fc_in.bias", "mlp.fc_out.weight", "mlp.fc_out.bias"));
-  EXPECT_THAT(registered(model, "lm_head."), ElementsAre("weight", "bias"));
+  EXPECT_THAT(test::registered(model, "lm_head."), ElementsAre("weight", "bias"));
   EXPECT_EQ(model.parameters.front().name, "transformer.wte.weight");
 }
 
@@ -276,7 +256,7 @@ TEST(Gptj, Execution) {
   EXPECT_THAT(frame(model), ElementsAre(":GPTJForCausalLM", "transformer:GPTJModel",
                                         "transformer.wte:Embedding", "transformer.drop:Dropout",
                                         "transformer.ln_f:LayerNorm", "lm_head:Linear"));
-  EXPECT_THAT(executed(model, "transformer.h.0."),
+  EXPECT_THAT(test::executed(model, "transformer.h.0."),
               ElementsAre("ln_1", "attn", "attn.q_proj", "attn.k_proj", "attn.v_proj",
                           "attn.attn_dropout", "attn.out_proj", "attn.resid_dropout", "mlp",
                           "mlp.fc_in", "mlp.act", "mlp.fc_out", "mlp.dropout"));
@@ -303,7 +283,7 @@ TEST(Gptj, OneNormServesBothBranches) {
 
 TEST(Gptj, TheHeadKeepsItsBiasWhenTied) {
   const Model model = model_of(gptj({{"tie_word_embeddings", "true"}}));
-  EXPECT_THAT(registered(model, "lm_head."), ElementsAre("bias"));
+  EXPECT_THAT(test::registered(model, "lm_head."), ElementsAre("bias"));
   EXPECT_EQ(module_named(model, "lm_head").parameters.size(), 2U);
   // its bias first (rule 5), then the tied weight, whose gradient comes with the embedding's
   const Operator& head = operator_of(model, "lm_head");
@@ -353,7 +333,7 @@ TEST(Gptj, BadInput) {
 TEST(Opt, Registration) {
   const Model model = load_model("opt-125m");
   EXPECT_THAT(
-      registered(model, "model.decoder.layers.0."),
+      test::registered(model, "model.decoder.layers.0."),
       ElementsAre("self_attn.k_proj.weight", "self_attn.k_proj.bias", "self_attn.v_proj.weight",
                   "self_attn.v_proj.bias", "self_attn.q_proj.weight", "self_attn.q_proj.bias",
                   "self_attn.out_proj.weight", "self_attn.out_proj.bias",
@@ -374,7 +354,7 @@ TEST(Opt, Execution) {
                           "model.decoder.embed_tokens:Embedding",
                           "model.decoder.embed_positions:OPTLearnedPositionalEmbedding",
                           "model.decoder.final_layer_norm:LayerNorm", "lm_head:Linear"));
-  EXPECT_THAT(executed(model, "model.decoder.layers.0."),
+  EXPECT_THAT(test::executed(model, "model.decoder.layers.0."),
               ElementsAre("self_attn_layer_norm", "self_attn", "self_attn.q_proj",
                           "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj",
                           "final_layer_norm", "fc1", "activation_fn", "fc2"));
@@ -406,7 +386,7 @@ TEST(Opt, With350MParametersProjectsAndNormsBehind) {
                           "model.decoder.embed_positions:OPTLearnedPositionalEmbedding",
                           "model.decoder.project_in:Linear", "model.decoder.project_out:Linear",
                           "lm_head:Linear"));
-  EXPECT_THAT(executed(model, "model.decoder.layers.0."),
+  EXPECT_THAT(test::executed(model, "model.decoder.layers.0."),
               ElementsAre("self_attn", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                           "self_attn.out_proj", "self_attn_layer_norm", "fc1", "activation_fn",
                           "fc2", "final_layer_norm"));
@@ -425,11 +405,11 @@ TEST(Opt, Variants) {
   // two norms a layer and the last one, 2 x 64 each
   const Model bare = model_of(opt({{"layer_norm_elementwise_affine", "false"}}));
   EXPECT_EQ(parameter_count(plain) - parameter_count(bare), 5 * 128);
-  EXPECT_EQ(executed(bare, ""), executed(plain, ""));
+  EXPECT_EQ(test::executed(bare, ""), test::executed(plain, ""));
   const Model cut = model_of(opt({{"_remove_final_layer_norm", "true"}}));
   EXPECT_EQ(parameter_count(plain) - parameter_count(cut), 128);
-  EXPECT_THAT(executed(cut, "model.decoder."), Not(Contains("final_layer_norm")));
-  EXPECT_THAT(registered(model_of(opt({{"tie_word_embeddings", "false"}})), "lm_head."),
+  EXPECT_THAT(test::executed(cut, "model.decoder."), Not(Contains("final_layer_norm")));
+  EXPECT_THAT(test::registered(model_of(opt({{"tie_word_embeddings", "false"}})), "lm_head."),
               ElementsAre("weight"));
 }
 
@@ -460,7 +440,7 @@ TEST(Opt, BadInput) {
 TEST(Bloom, Registration) {
   const Model model = load_model("bloom-560m");
   EXPECT_THAT(
-      registered(model, "transformer.h.0."),
+      test::registered(model, "transformer.h.0."),
       ElementsAre("input_layernorm.weight", "input_layernorm.bias",
                   "self_attention.query_key_value.weight", "self_attention.query_key_value.bias",
                   "self_attention.dense.weight", "self_attention.dense.bias",
@@ -477,7 +457,7 @@ TEST(Bloom, Execution) {
                                         "transformer.word_embeddings:Embedding",
                                         "transformer.word_embeddings_layernorm:LayerNorm",
                                         "transformer.ln_f:LayerNorm", "lm_head:Linear"));
-  EXPECT_THAT(executed(model, "transformer.h.0."),
+  EXPECT_THAT(test::executed(model, "transformer.h.0."),
               ElementsAre("input_layernorm", "self_attention", "self_attention.query_key_value",
                           "self_attention.attention_dropout", "self_attention.dense",
                           "post_attention_layernorm", "mlp", "mlp.dense_h_to_4h", "mlp.gelu_impl",
@@ -531,13 +511,13 @@ TEST(Bloom, BadInput) {
 
 TEST(Falcon, With7BParametersHasOneNormAndOneKeyHead) {
   const Model model = load_model("falcon-7b");
-  EXPECT_THAT(registered(model, "transformer.h.0."),
+  EXPECT_THAT(test::registered(model, "transformer.h.0."),
               ElementsAre("self_attention.query_key_value.weight", "self_attention.dense.weight",
                           "mlp.dense_h_to_4h.weight", "mlp.dense_4h_to_h.weight",
                           "input_layernorm.weight", "input_layernorm.bias"));
   // 71 query heads, a key and a value head of 64
   EXPECT_THAT(model.parameters[1].shape, ElementsAre((71 + 2) * 64, 4544));
-  EXPECT_THAT(executed(model, "transformer.h.0."),
+  EXPECT_THAT(test::executed(model, "transformer.h.0."),
               ElementsAre("input_layernorm", "self_attention", "self_attention.query_key_value",
                           "self_attention.dense", "mlp", "mlp.dense_h_to_4h", "mlp.act",
                           "mlp.dense_4h_to_h"));
@@ -564,11 +544,11 @@ TEST(Falcon, With7BParametersAddsTwice) {
 
 TEST(Falcon, With40BParametersHasTwoNormsAndGroups) {
   const Model model = load_model("falcon-40b");
-  EXPECT_THAT(registered(model, "transformer.h.0."),
+  EXPECT_THAT(test::registered(model, "transformer.h.0."),
               ElementsAre("self_attention.query_key_value.weight", "self_attention.dense.weight",
                           "mlp.dense_h_to_4h.weight", "mlp.dense_4h_to_h.weight", "ln_attn.weight",
                           "ln_attn.bias", "ln_mlp.weight", "ln_mlp.bias"));
-  EXPECT_THAT(executed(model, "transformer.h.0."),
+  EXPECT_THAT(test::executed(model, "transformer.h.0."),
               ElementsAre("ln_attn", "ln_mlp", "self_attention", "self_attention.query_key_value",
                           "self_attention.dense", "mlp", "mlp.dense_h_to_4h", "mlp.act",
                           "mlp.dense_4h_to_h"));
@@ -584,7 +564,7 @@ TEST(Falcon, With11BParametersHasGroupsAndOneNorm) {
   const Model model = model_of(falcon({{"new_decoder_architecture", "true"},
                                        {"num_kv_heads", "2"},
                                        {"num_ln_in_parallel_attn", "1"}}));
-  EXPECT_THAT(registered(model, "transformer.h.0."),
+  EXPECT_THAT(test::registered(model, "transformer.h.0."),
               ElementsAre("self_attention.query_key_value.weight", "self_attention.dense.weight",
                           "mlp.dense_h_to_4h.weight", "mlp.dense_4h_to_h.weight",
                           "input_layernorm.weight", "input_layernorm.bias"));
@@ -605,14 +585,14 @@ TEST(Falcon, RwRunsOneBranchAfterTheOther) {
                                        {"parallel_attn", "false"}}));
   EXPECT_EQ(parameter_count(model), 1'311'625'216);
   EXPECT_THAT(
-      registered(model, "transformer.h.0."),
+      test::registered(model, "transformer.h.0."),
       ElementsAre("self_attention.query_key_value.weight", "self_attention.query_key_value.bias",
                   "self_attention.dense.weight", "self_attention.dense.bias",
                   "mlp.dense_h_to_4h.weight", "mlp.dense_h_to_4h.bias", "mlp.dense_4h_to_h.weight",
                   "mlp.dense_4h_to_h.bias", "post_attention_layernorm.weight",
                   "post_attention_layernorm.bias", "input_layernorm.weight",
                   "input_layernorm.bias"));
-  EXPECT_THAT(executed(model, "transformer.h.0."),
+  EXPECT_THAT(test::executed(model, "transformer.h.0."),
               ElementsAre("input_layernorm", "self_attention", "self_attention.query_key_value",
                           "self_attention.attention_dropout", "self_attention.dense",
                           "post_attention_layernorm", "mlp", "mlp.dense_h_to_4h", "mlp.act",

@@ -53,6 +53,28 @@ inline std::vector<std::string> parameter_names(const Model& model) {
   return names;
 }
 
+/// Names that begin with `prefix`, without it.
+inline std::vector<std::string> below(const std::vector<std::string>& names,
+                                      const std::string& prefix) {
+  std::vector<std::string> result;
+  for (const std::string& name : names) {
+    if (name.starts_with(prefix)) result.push_back(name.substr(prefix.size()));
+  }
+  return result;
+}
+
+/// Parameters below `prefix`, in order of registration.
+inline std::vector<std::string> registered(const Model& model, const std::string& prefix) {
+  return below(parameter_names(model), prefix);
+}
+
+/// Modules below `prefix`, in order of first execution.
+inline std::vector<std::string> executed(const Model& model, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const Module& module : model.modules) names.push_back(module.name);
+  return below(names, prefix);
+}
+
 /// What one block adds up to.
 struct BlockSum {
   Flops forward_gemm, backward_gemm, forward_attention, backward_attention;
