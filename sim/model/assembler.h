@@ -45,7 +45,7 @@ class ModelAssembler {
   /// their gradients arrive. Returns its result.
   Value compute(OperatorKind kind, std::int64_t inputs, std::int64_t outputs,
                 const std::vector<Value>& sources, const std::vector<std::string>& parameters = {});
-  /// As `compute`, for the tokens of one expert of the open MoE block (or kRoutedTokens).
+  /// As `compute`, for the tokens of one expert of the open MoE block.
   Value compute_routed(int expert, OperatorKind kind, std::int64_t inputs, std::int64_t outputs,
                        const std::vector<Value>& sources,
                        const std::vector<std::string>& parameters = {});

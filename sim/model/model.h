@@ -92,9 +92,7 @@ struct AttentionShape {
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 
-/// Tokens that an operator sees.
-inline constexpr int kEveryToken = -1;    ///< each once
-inline constexpr int kRoutedTokens = -2;  ///< each `experts_per_token` times: fused experts
+inline constexpr int kEveryToken = -1;
 
 struct Operator {
   OperatorKind kind = OperatorKind::Linear;
@@ -102,9 +100,10 @@ struct Operator {
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
   std::int32_t attention = -1;  ///< index into Model::attention_shapes
-  int expert = kEveryToken;     ///< the expert whose tokens it sees, in its module's MoE block
-  std::vector<Value> sources;   ///< operators whose results it reads, other than kNoValue
-  bool keeps_result = false;    ///< an Activation that keeps its result, not its input (ReLU)
+  /// The expert of its module's MoE block whose tokens it sees; kEveryToken: all.
+  int expert = kEveryToken;
+  std::vector<Value> sources;  ///< operators whose results it reads, other than kNoValue
+  bool keeps_result = false;   ///< an Activation that keeps its result, not its input (ReLU)
   /// Parameters that it uses, in the order in which their gradients arrive (nn.Linear: bias before
   /// weight; LayerNorm: weight before bias; rule 5 of deepspeed_recorded.md).
   std::vector<ParameterId> parameters;

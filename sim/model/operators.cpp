@@ -202,24 +202,15 @@ class CostModel {
   void linear() {
     const std::int64_t in = op_.inputs;
     const std::int64_t out = op_.outputs;
-    cost_.forward.push_back(gemm("gemm_forward", tokens_, out, in, false, matrices()));
-    cost_.backward_input.push_back(gemm("gemm_input_gradient", tokens_, in, out, true, matrices()));
+    cost_.forward.push_back(gemm("gemm_forward", tokens_, out, in, false));
+    cost_.backward_input.push_back(gemm("gemm_input_gradient", tokens_, in, out, true));
     if (op_.saves_input) cost_.saved = cost_.input;
     // Two gradients of one tensor meet.
     if (op_.shares_input) backward_input("accumulate_gradient", cost_.input * 3);
     if (trains(false)) backward_weights("bias_gradient", per_element(element_));
     if (trains(true)) {
-      Kernel kernel = gemm("gemm_weight_gradient", out, in, tokens_, true);
-      kernel.bytes += Bytes(matrices() - 1) * in * out * element_;
-      cost_.backward_weights.push_back(kernel);
+      cost_.backward_weights.push_back(gemm("gemm_weight_gradient", out, in, tokens_, true));
     }
-  }
-
-  /// Experts in one tensor are one grouped product.
-  [[nodiscard]] std::int64_t matrices() const {
-    if (op_.expert != kRoutedTokens) return 1;
-    const int block = model_.modules[op_.module.index()].moe_block;
-    return model_.moe_blocks[static_cast<std::size_t>(block)].experts;
   }
 
   /// transformers' RMSNorm: cast to fp32, square, mean, scale by its root, cast back, times weight.
@@ -462,7 +453,6 @@ std::int64_t operator_tokens(const Model& model, const Operator& op, std::int64_
   const int index = model.modules[op.module.index()].moe_block;
   const MoeBlock& block = model.moe_blocks[static_cast<std::size_t>(index)];
   const std::int64_t routed = tokens * block.experts_per_token;
-  if (op.expert == kRoutedTokens) return routed;
   if (block.tokens.empty()) {
     return routed / block.experts + (op.expert < routed % block.experts ? 1 : 0);
   }

@@ -33,6 +33,14 @@
 /// norms (4 or 8 B a token) are left out, as in E5. The logits keep 10 B each: bf16, fp32 copy,
 /// log-softmax.
 ///
+/// What several products or norms read is kept once. A product keeps its input only for the
+/// gradient of a weight that trains, and what no gradient comes to keeps nothing (trace_gradients
+/// of model.h): so adapters and frozen parameters need no formula of their own.
+///
+/// **Experts** see the tokens that the router gives them (MoeBlock::tokens): a gather of their
+/// rows, the MLP's products on that many rows, a weighted scatter-add. DeepSeek's MLA is an
+/// attention whose values are narrower than its keys.
+///
 /// Not modelled: fused norms and losses, torch.compile, copies that repeat k and v for grouped
 /// queries.
 #pragma once
