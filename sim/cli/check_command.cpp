@@ -61,13 +61,12 @@ class CheckCommand : public Command {
 
   /// Flags, model and cluster must be right; only what the file says becomes a verdict.
   [[nodiscard]] ConfigCheck read() const {
-    const std::optional<Cluster> cluster = optional_cluster(flags_);
-    const TrainingFlags training = training_flags(flags_);
+    TrainingFlags training = training_flags(flags_);
     const Model model = flags_.model.empty() ? Model() : required_model(flags_);
     ConfigCheck check;
     check.file = file_;
     check.model = model.name;
-    check.world_size = required_world_size(flags_, cluster);
+    check.world_size = world_size(training);
     static_cast<void>(read_file(file_));
     try {
       check.strategy = load_training_config(file_, training, model, check.world_size);
@@ -75,6 +74,20 @@ class CheckCommand : public Command {
       check.error = error;
     }
     return check;
+  }
+
+  /// Of --cluster, --gpus, or --nodes x --gpus-per-node, which need no cluster here.
+  [[nodiscard]] int world_size(TrainingFlags& training) const {
+    const bool per_node = !flags_.gpus_per_node.empty() && flags_.cluster.empty();
+    if (!per_node || !flags_.world.empty()) {
+      return required_world_size(flags_, optional_cluster(flags_));
+    }
+    const std::int64_t gpus =
+        parse_integer(flags_.gpus_per_node, "--gpus-per-node", kGpusPerNodeRange);
+    const std::int64_t nodes =
+        flags_.nodes.empty() ? 1 : parse_integer(flags_.nodes, "--nodes", kNodeRange);
+    training.gpus_per_node = static_cast<int>(gpus);
+    return static_cast<int>(nodes * gpus);
   }
 
   ExperimentFlags flags_;

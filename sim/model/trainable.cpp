@@ -171,6 +171,7 @@ class LoraWrapper {
 
   [[nodiscard]] std::vector<Value> mapped(const std::vector<Value>& values) const {
     std::vector<Value> result;
+    result.reserve(values.size());
     for (const Value value : values) result.push_back(values_.at(value));
     return result;
   }

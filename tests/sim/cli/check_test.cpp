@@ -76,6 +76,12 @@ TEST(CheckCommand, AnErrorIsExitTwoAndSaysWhere) {
   EXPECT_EQ(json.root()["error"]["where"]["line"], 2);
 }
 
+TEST(CheckCommand, NodesTimesGpus) {
+  const JsonDocument json = zerosim_json(
+      {"check", config("21_batch_only_total.json"), "--num_nodes", "2", "--num_gpus", "4"});
+  EXPECT_EQ(json.root()["world_size"], 8);
+}
+
 TEST(CheckCommand, ModesDiffer) {
   const std::string file = config("04_comments.json");
   EXPECT_EQ(run_zerosim({"check", file, "--gpus", "8", "--config-as", "deepspeed"}).exit_code, 0);
