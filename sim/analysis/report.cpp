@@ -105,10 +105,10 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
                                  Engine& engine, Program* program, Timeline* timeline,
                                  int first_step, int steps) {
   const BatchShape batch = batch_of(experiment, strategy);
-  Program built = build_program(
-      experiment.model, strategy, batch,
-      {experiment.cluster.world_size(), first_step, steps > 0 ? steps : steps_to_steady(strategy),
-       experiment.routing});
+  Program built =
+      build_program(experiment.model, strategy, batch,
+                    {experiment.cluster.world_size(), first_step,
+                     steps > 0 ? steps : steps_to_steady(strategy), experiment.routing});
   MemoryLedger ledger(built);
   Timeline ran = engine.run(built, &ledger);
 

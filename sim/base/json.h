@@ -3,8 +3,8 @@
 ///
 /// `//` and `/* */` comments and trailing commas are accepted, duplicate keys are refused. Hjson,
 /// which DeepSpeed accepts, and YAML, which accelerate accepts, are first turned into JSON; places
-/// in messages are always those of the text that was given. Refused everywhere: bytes that are not UTF-8, NUL, numbers beyond double,
-/// nesting deeper than 200. Columns count characters, from 1.
+/// in messages are always those of the text that was given. Refused everywhere: bytes that are not
+/// UTF-8, NUL, numbers beyond double, nesting deeper than 200. Columns count characters, from 1.
 #pragma once
 
 #include <cstdint>
