@@ -33,7 +33,9 @@ class CheckCommand : public Command {
     const ConfigCheck check = read();
     if (json_) {
       JsonValue json = check_json(check);
-      add_inputs(json, flags_);
+      ExperimentFlags inputs = flags_;
+      inputs.ds_configs = {file_};
+      add_inputs(json, inputs);
       print(json);
     } else {
       print(check_text(check));

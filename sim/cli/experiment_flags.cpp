@@ -184,7 +184,9 @@ Model required_model(const ExperimentFlags& flags) {
   if (options.has_lora) options.lora = parse_lora(flags.lora, "--lora");
   options.freeze = flags.freeze;
   options.train_only = flags.train_only;
-  options.input_requires_gradient = flags.input_require_grads;
+  // PEFT and the Trainer do so: blocks that are recomputed need an input with a gradient.
+  const bool implied = options.has_lora && flags.checkpointing == "full";
+  options.input_requires_gradient = flags.input_require_grads || implied;
   const bool all = !options.has_lora && options.freeze.empty() && options.train_only.empty() &&
                    !options.input_requires_gradient;
   return all ? model : with_trainable(model, options);

@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kFormat = "zerosim.routing";
 constexpr double kLargestExponent = 10;
+constexpr std::int64_t kMostDrawn = 1 << 17;  ///< tokens of a block
 
 using Generator = std::mt19937_64;
 
@@ -118,13 +119,18 @@ std::vector<std::int64_t> scaled(const std::vector<std::int64_t>& parts, std::in
     remainders.emplace_back(-(share - std::floor(share)), i);
     left -= result.back();
   }
+  // What rounding and `most` leave over goes to the others alike, largest remainders first.
   std::sort(remainders.begin(), remainders.end());
   while (left > 0) {
+    const std::int64_t open = std::count_if(
+        remainders.begin(), remainders.end(),
+        [&](const auto& r) { return result[r.second] < most && parts[r.second] > 0; });
+    const std::int64_t each = std::max<std::int64_t>(left / open, 1);
     for (const auto& [remainder, i] : remainders) {
-      if (left == 0) break;
-      if (result[i] == most || parts[i] == 0) continue;
-      ++result[i];
-      --left;
+      if (parts[i] == 0) continue;
+      const std::int64_t more = std::min({each, most - result[i], left});
+      result[i] += more;
+      left -= more;
     }
   }
   return result;
@@ -168,15 +174,20 @@ void apply_measured(const Routing& routing, Model& model, std::int64_t tokens) {
   }
 }
 
+/// Draws for `tokens` tokens; of very many, for a sample that is then scaled.
 void draw_routing(const Routing& routing, Model& model, std::int64_t tokens) {
   Generator generator(routing.seed);
+  const std::int64_t sample = std::min(tokens, kMostDrawn);
   for (MoeBlock& block : model.moe_blocks) {
     const auto experts = static_cast<std::size_t>(block.experts);
     const std::vector<double> weights = weights_of(routing, experts, generator);
     ExpertDraw draw(weights);
     block.tokens.assign(experts, 0);
-    for (std::int64_t i = 0; i < tokens; ++i) {
+    for (std::int64_t i = 0; i < sample; ++i) {
       draw.add_token(block.experts_per_token, generator, block.tokens);
+    }
+    if (sample < tokens) {
+      block.tokens = scaled(block.tokens, tokens * block.experts_per_token, tokens);
     }
   }
 }
@@ -226,7 +237,7 @@ Routing read_routing_file(const std::string& path) {
 
 Routing parse_routing(const std::string& text, const std::string& flag) {
   if (text == "uniform") return {};
-  if (!text.starts_with("zipf")) {
+  if (text != "zipf" && !text.starts_with("zipf:")) {
     if (text.find('.') == std::string::npos && text.find('/') == std::string::npos) {
       throw ConfigError(format("{}: found \"{}\", expected uniform, zipf:EXPONENT or a file{}",
                                flag, text,

@@ -27,10 +27,12 @@ std::string last_part(const std::string& path) {
   return path.substr(path.rfind('.') + 1);  // npos + 1 == 0
 }
 
-/// Whether the operator of a module multiplies by a matrix that the module alone owns.
+/// Whether the module of the operator is one that PEFT adapts, an nn.Linear (FalconLinear is one,
+/// DeepSeek's router is none) or a Conv1D, and alone owns its matrix.
 bool is_product(const Model& model, const Operator& op) {
-  if (op.kind != OperatorKind::Linear) return false;
   const Module& module = model.modules[op.module.index()];
+  const bool adapted = module.class_name.ends_with("Linear") || module.class_name == "Conv1D";
+  if (op.kind != OperatorKind::Linear || !adapted) return false;
   return std::any_of(op.parameters.begin(), op.parameters.end(), [&](ParameterId id) {
     const Parameter& parameter = model.parameters[id.index()];
     return parameter.shape.size() == 2 && parameter.owner == op.module &&
@@ -271,7 +273,7 @@ class LoraWrapper {
     const Operator& op = model_.operators[static_cast<std::size_t>(operation)];
     const std::string path = kPrefix + model_.modules[id.index()].name;
     const Value base = assembler_.exit(values_.at(operation));
-    const Value x = mapped(op.sources.front());
+    const Value x = op.sources.empty() ? kNoValue : mapped(op.sources.front());
     assembler_.enter(adapter(path, "lora_dropout"), options_.dropout ? "Dropout" : "Identity", {x});
     const Value dropped = assembler_.exit(
         options_.dropout ? assembler_.compute(OperatorKind::Dropout, 0, op.inputs, {x}) : x);

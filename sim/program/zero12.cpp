@@ -123,7 +123,8 @@ class Zero12 : public FrameworkHooks {
       for (const ParameterId id : trainable_in_registration_order()) {
         BufferId gradient = local_gradients_[id.index()];
         local_gradients_[id.index()] = BufferId();
-        add_to_bucket(id, gradient);
+        // What was not used has no gradient, and nothing is sent for it (rule 85).
+        if (gradient.valid()) add_to_bucket(id, gradient);
       }
     }
     epilogue();

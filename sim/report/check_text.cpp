@@ -1,6 +1,8 @@
 #include "sim/report/check_text.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <sstream>
 #include <system_error>
 #include <vector>
@@ -48,8 +50,13 @@ std::string origin_text(const Setting& setting) {
 }
 
 std::string shortened(const std::string& value) {
-  if (static_cast<int>(value.size()) <= kValueColumns) return value;
-  return value.substr(0, kValueColumns - 2) + "..";
+  std::string shown = value;
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
+  if (static_cast<int>(shown.size()) <= kValueColumns) return shown;
+  std::size_t end = kValueColumns - 2;
+  while ((static_cast<unsigned char>(shown[end]) & 0xC0U) == 0x80U) --end;  // whole characters
+  return shown.substr(0, end) + "..";
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -117,8 +124,12 @@ std::optional<Number> whole_number(const std::string& text) {
 JsonValue typed(const std::string& value) {
   if (value == "true") return true;
   if (value == "false") return false;
-  if (const auto number = whole_number<std::int64_t>(value)) return integer(*number);
-  if (const auto number = whole_number<double>(value)) return *number;
+  const auto whole = whole_number<std::int64_t>(value);
+  if (whole && std::to_string(*whole) == value) return integer(*whole);  // "007" is text
+  const auto number = whole_number<double>(value);
+  const bool fraction =
+      value.find_first_of(".e") != std::string::npos && std::isfinite(number.value_or(NAN));
+  if (fraction) return *number;
   return value;
 }
 

@@ -50,7 +50,9 @@ std::vector<ModuleCost> module_costs(const Model& model, const BatchShape& batch
     cost.parameters += parameter.elements;
     if (parameter.trainable) cost.trainable += parameter.elements;
   }
-  for (const Operator& op : model.operators) {
+  for (const ExecutionStep& step : model.forward) {
+    if (step.kind != ExecutionStep::Kind::Compute) continue;
+    const Operator& op = model.operators[static_cast<std::size_t>(step.operation)];
     const OperatorCost operator_costs = operator_cost(model, op, batch);
     ModuleCost& cost = costs[op.module.index()];
     add_kernels(operator_costs.forward, cost.forward_flops, cost.forward_bytes);

@@ -35,6 +35,8 @@ inline constexpr ConfigCode kConfigCodes[] = {
      "a key twice in one object: DeepSpeed refuses the file, strict JSON keeps the last value"},
     // Keys.
     {"unknown_key_top", CodeKind::Warning, "an unknown key at top level, which DeepSpeed ignores"},
+    {"unknown_key_ignored", CodeKind::Warning,
+     "an unknown key inside a section where DeepSpeed ignores it (data_types, aio, timers, ...)"},
     {"unknown_key_zero", CodeKind::Error, "an unknown key inside zero_optimization"},
     {"unknown_key_fp16", CodeKind::Error, "an unknown key inside fp16 or bf16"},
     {"unknown_key_section", CodeKind::Error,
@@ -51,6 +53,8 @@ inline constexpr ConfigCode kConfigCodes[] = {
     {"unknown_value", CodeKind::Error, "a word that is not among those that the key takes"},
     {"string_not_int", CodeKind::Error, "text such as \"5e8\" where an integer is due"},
     {"quoted_number", CodeKind::Lint, "digits in quotes, which are taken for a number"},
+    {"quoted_boolean", CodeKind::Warning,
+     "text at top level where true or false is due: any text but \"\" counts as true"},
     {"fractional_int", CodeKind::Error, "a fraction where an integer is due"},
     {"out_of_range", CodeKind::Error, "a number outside the bounds of its key"},
     {"bad_stage", CodeKind::Error, "a stage outside 0 to 3"},

@@ -109,7 +109,13 @@ bool ConfigSection::nothing(const std::string& key) {
 
 std::optional<bool> ConfigSection::boolean(const std::string& key) {
   if (nothing(key)) return std::nullopt;
-  const std::optional<bool> value = lax_boolean(object_.raw(key));
+  const JsonValue& raw = object_.raw(key);
+  if (kind_ == Kind::TopLevel && raw.isString()) {  // DeepSpeed takes it as Python does
+    const bool truthy = !raw.asString().empty();
+    warn(key, "quoted_boolean", format("{} counts as {}", shown(key), truthy));
+    return truthy;
+  }
+  const std::optional<bool> value = lax_boolean(raw);
   if (!value) fail(key, format("found {}, expected true or false", shown(key)), "wrong_type");
   return value;
 }

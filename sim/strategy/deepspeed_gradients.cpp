@@ -153,6 +153,7 @@ void read_dtypes(DeepSpeedReading& reading) {
   }
   static_cast<void>(read_dtype(section, "buffer_dtype", dtype_words()));
   read_grad_accum_dtype(reading, section);
+  section.warn_unknown("unknown_key_ignored", "which DeepSpeed ignores");
 }
 
 void read_gradients(DeepSpeedReading& reading) {

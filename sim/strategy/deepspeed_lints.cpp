@@ -15,9 +15,11 @@ struct ParameterSizes {
   std::int64_t largest_of_blocks = 0;
 };
 
-ParameterSizes parameter_sizes(const Model& model) {
+/// \param trainable_only  only parameters that have a gradient.
+ParameterSizes parameter_sizes(const Model& model, bool trainable_only) {
   ParameterSizes sizes;
   for (const Parameter& parameter : model.parameters) {
+    if (trainable_only && !parameter.trainable) continue;
     sizes.total += parameter.elements;
     sizes.largest = std::max(sizes.largest, parameter.elements);
     const bool in_block =
@@ -91,7 +93,7 @@ void lint_persistence(DeepSpeedReading& reading, ConfigSection& zero) {
               "0 makes every bias and norm a gather of its own");
     return;
   }
-  const ParameterSizes sizes = parameter_sizes(reading.model);
+  const ParameterSizes sizes = parameter_sizes(reading.model, false);
   const bool keeps_all = sizes.total > 0 && sizes.largest <= threshold &&
                          sizes.total <= options.model_persistence_threshold;
   if (!keeps_all) return;
@@ -138,7 +140,7 @@ void lint_experts(DeepSpeedReading& reading, ConfigSection& zero) {
 void lint_buckets(DeepSpeedReading& reading, ConfigSection& zero) {
   constexpr const char* kKey = "reduce_bucket_size";
   if (reading.at_stage(kStage0)) return;
-  const ParameterSizes sizes = parameter_sizes(reading.model);
+  const ParameterSizes sizes = parameter_sizes(reading.model, true);
   const std::int64_t bucket = reading.strategy.zero.reduce_bucket_size;
   if (sizes.total > 0 && bucket > sizes.total) {
     zero.warn(kKey, "bucket_larger_than_model",

@@ -168,13 +168,13 @@ void read_torch_autocast(DeepSpeedReading& reading) {
   std::optional<ConfigSection> section = reading.root.section("torch_autocast");
   if (!section) return;
   const bool on = section->boolean_or("enabled", false);
-  if (section->is_set("dtype")) {
-    section->list("dtype", *section->string("dtype"), Origin::File);
-    if (!section->is_auto("dtype")) static_cast<void>(section->word("dtype", dtype_words()));
+  if (const auto dtype = section->word("dtype", dtype_words())) {
+    section->list("dtype", *dtype, Origin::File);
   }
   if (const auto modules = section->strings("lower_precision_safe_modules")) {
     section->list("lower_precision_safe_modules", join(*modules, ", "), Origin::File);
   }
+  section->warn_unknown("unknown_key_ignored", "which DeepSpeed ignores");
   if (on && reading.strategy.zero.quantized_weights) {
     section->fail("enabled",
                   "found true together with zero_quantized_weights, expected one of them",

@@ -54,6 +54,7 @@ void read_activation_checkpointing(DeepSpeedReading& reading) {
   if (const auto checkpoints = section->integer("number_checkpoints", 0)) {
     section->list("number_checkpoints", std::to_string(*checkpoints), Origin::File);
   }
+  section->warn_unknown("unknown_key_ignored", "which DeepSpeed ignores");
   reading.assume(
       "activation_checkpointing: the section acts only on models that call DeepSpeed's own "
       "checkpoint function, so it is not simulated.");
@@ -73,6 +74,8 @@ void read_aio(DeepSpeedReading& reading) {
   aio.single_submit = section.boolean_or("single_submit", aio.single_submit, listing);
   aio.overlap_events = section.boolean_or("overlap_events", aio.overlap_events, listing);
   aio.use_gds = section.boolean_or("use_gds", aio.use_gds, listing);
+  static_cast<void>(section.has("thread_count"));  // the older name of intra_op_parallelism
+  section.warn_unknown("unknown_key_ignored", "which DeepSpeed ignores");
 }
 
 /// Only learning rates and a few host operations (A4); the parameters are free-form.

@@ -37,6 +37,8 @@ bool read_flops_profiler(DeepSpeedReading& reading) {
   section->boolean_or("detailed", true, {.matters = false});
   section->number_or("recompute_fwd_factor", 0, 0, std::numeric_limits<double>::max(),
                      {.matters = false});
+  static_cast<void>(section->has("output_file"));
+  section->warn_unknown("unknown_key_ignored", "which DeepSpeed ignores");
   if (on) {
     reading.assume(
         "flops_profiler: its hooks act in one step only; steady steps are simulated, with "
@@ -66,6 +68,7 @@ void read_throughput_timer(DeepSpeedReading& reading) {
                  "(0.7)"});
   const bool synchronized = throughput.boolean_or("synchronized", true, {.matters = enabled});
   throughput.reject_unknown("unknown_key_section");
+  timers.warn_unknown("unknown_key_ignored", "which DeepSpeed ignores");
   reading.strategy.throughput_timer = enabled && synchronized;
 }
 

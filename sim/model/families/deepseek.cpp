@@ -163,9 +163,11 @@ Model build_deepseek(Config& config, const std::string& model_type) {
   const LatentAttention latent = read_latent_attention(config);
   llama.shape.head_dim = latent.plain_dim + latent.rotary_dim;
   const MoeConfig moe = read_moe(config, llama, third);
-  const std::int64_t first_sparse = config.count_or(
+  std::int64_t first_sparse = config.count_or(
       "first_k_dense_replace", "the number of layers with a plain MLP before those with experts",
       third ? 3 : 0);
+  // Without routed experts every layer has a plain MLP.
+  if (config.is_null("n_routed_experts")) first_sparse = llama.shape.layers;
   const std::int64_t step =
       config.size_or({"moe_layer_freq"}, "the distance between layers with experts", 1);
   if (moe.router_bias) {

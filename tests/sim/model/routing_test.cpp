@@ -148,6 +148,22 @@ TEST(Measured, ATokenGoesToAnExpertOnce) {
   EXPECT_THAT(model.moe_blocks[0].tokens, ElementsAre(10, 5, 5, 0, 0, 0, 0, 0));
 }
 
+TEST(Measured, OneExpertTakesAllThatItCan) {
+  // Each of 10^12 tokens goes to two experts: the rest goes to the other one that was seen.
+  const Model model =
+      route_tokens(small_mixtral(),
+                   measured({{"model.layers.0.block_sparse_moe", {1'000'000, 1, 0, 0, 0, 0, 0, 0}},
+                             {"model.layers.1.block_sparse_moe", {1, 1, 1, 1, 1, 1, 1, 1}}}),
+                   1'000'000'000'000);
+  EXPECT_EQ(model.moe_blocks[0].tokens[0], 1'000'000'000'000);
+  EXPECT_EQ(model.moe_blocks[0].tokens[1], 1'000'000'000'000);
+}
+
+TEST(Uniform, VeryManyTokensAreScaledFromASample) {
+  const Model model = route_tokens(small_mixtral(), Routing{}, 1'000'000'000'000);
+  EXPECT_EQ(sum(model.moe_blocks[0].tokens), 2'000'000'000'000);
+}
+
 TEST(Measured, ExampleFile) {
   const Routing routing =
       parse_routing(std::string(ZEROSIM_SOURCE_DIR) + "/examples/routing.json", "--routing");

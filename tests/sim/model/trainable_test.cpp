@@ -92,6 +92,25 @@ TEST(Lora, ExpertsCanBeAdapted) {
   EXPECT_EQ(active_parameter_count(adapted), 12'879'925'248 + 32 * 2 * 2 * (4096 + 14336));
 }
 
+TEST(Lora, TheRouterOfDeepSeekIsNoLinear) {
+  const Model adapted =
+      with_trainable(load_model("deepseek-v2-lite"), lora("rank=1,targets=all-linear"));
+  for (const Parameter& parameter : adapted.parameters) {
+    EXPECT_EQ(parameter.name.find("mlp.gate.lora"), std::string::npos) << parameter.name;
+  }
+}
+
+TEST(Lora, AProductOfTheBatchItself) {
+  const Model listing = parse_model(
+      R"({"format": "zerosim.module_listing", "version": 1, "modules": [
+          {"name": "", "class": "Net"},
+          {"name": "fc", "class": "Linear",
+           "parameters": [{"name": "fc.weight", "shape": [4, 8]}]}]})",
+      "net.json");
+  const Model adapted = with_trainable(listing, lora("rank=2,targets=fc"));
+  EXPECT_EQ(trainable_parameter_count(adapted), 2 * (8 + 4));
+}
+
 TEST(Lora, FrozenProductsKeepNoInput) {
   const BatchShape batch{.micro_batch = 1, .sequence = 128};
   const Model model = load_model("llama-2-7b");

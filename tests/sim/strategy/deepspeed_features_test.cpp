@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/strategy/config_codes.h"
 #include "tests/sim/strategy/config_testing.h"
 
 namespace zerosim {
@@ -715,6 +716,37 @@ TEST(Lints, ExpertsShouldBeLeafModules) {
   EXPECT_THAT(codes(parse_deepspeed_config(zero(2, "\"overlap_comm\": true"), "f.json",
                                            of_version("0.14"), model, 8)),
               Not(Contains("moe_without_leaf_module_may_hang")));
+}
+
+// ---- what DeepSpeed ignores, or takes otherwise than it looks ----
+
+TEST(Ignored, KeysOfSectionsThatAreNotStrict) {
+  const Strategy strategy =
+      parse(with("\"data_types\": {\"grad_accum_dtyp\": \"fp32\"}, \"aio\": {\"blok_size\": 1}"));
+  std::vector<std::string> messages;
+  for (const Warning& warning : strategy.warnings) {
+    EXPECT_EQ(warning.code, "unknown_key_ignored");
+    messages.push_back(warning.message);
+  }
+  EXPECT_THAT(messages,
+              testing::UnorderedElementsAre(
+                  HasSubstr("data_types.grad_accum_dtyp: unknown key, which DeepSpeed ignores; did "
+                            "you mean \"grad_accum_dtype\"?"),
+                  HasSubstr("aio.blok_size: unknown key, which DeepSpeed ignores; did you mean "
+                            "\"block_size\"?")));
+  EXPECT_EQ(config_verdict(strategy.warnings), ConfigVerdict::Warn);
+}
+
+TEST(Ignored, TextIsTrueAtTopLevel) {
+  const Strategy strategy = parse(with("\"wall_clock_breakdown\": \"false\""));
+  EXPECT_TRUE(strategy.wall_clock_breakdown);
+  EXPECT_EQ(strategy.warnings.at(0).code, "quoted_boolean");
+}
+
+TEST(TorchAutocast, AutoIsDropped) {
+  const Strategy strategy =
+      parse(with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"auto\"}"));
+  EXPECT_EQ(value_of(strategy, "torch_autocast.dtype"), "-");
 }
 
 }  // namespace
