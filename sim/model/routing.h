@@ -2,7 +2,8 @@
 /// Which experts see how many tokens: decided before a Program is built, as a Program is static.
 ///
 /// Each token of a micro batch goes to `experts_per_token` different experts of every MoE block,
-/// drawn by their weights (beyond 131,072 tokens for that many, and scaled). One draw stands for every micro batch and every rank.
+/// drawn by their weights (beyond 131,072 tokens for that many, and scaled). One draw stands for
+/// every micro batch and every rank.
 ///
 /// Not modelled: routing in groups (DeepSeek-V3's topk_group), which changes which experts share a
 /// token but not how many tokens each sees; dropped tokens and capacity factors.

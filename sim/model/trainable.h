@@ -17,7 +17,8 @@ namespace zerosim {
 struct LoraOptions {
   std::int64_t rank = 8;
   /// Names of modules, or the ends of their dotted paths: "q_proj" is every "...q_proj".
-  /// "all-linear": every nn.Linear and Conv1D but the output head. Empty: what PEFT takes for the family.
+  /// "all-linear": every nn.Linear and Conv1D but the output head. Empty: what PEFT takes for the
+  /// family.
   std::vector<std::string> targets;
   bool dropout = false;  ///< lora_dropout above 0: a Dropout is called, not an Identity
 };
