@@ -187,6 +187,11 @@ Model required_model(const ExperimentFlags& flags) {
   // PEFT and the Trainer do so: blocks that are recomputed need an input with a gradient.
   const bool implied = options.has_lora && flags.checkpointing == "full";
   options.input_requires_gradient = flags.input_require_grads || implied;
+  if (implied && !flags.input_require_grads) {
+    model.assumptions.emplace_back(
+        "the embedding's output requires a gradient: PEFT makes it so under activation "
+        "checkpointing");
+  }
   const bool all = !options.has_lora && options.freeze.empty() && options.train_only.empty() &&
                    !options.input_requires_gradient;
   return all ? model : with_trainable(model, options);

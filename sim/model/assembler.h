@@ -53,8 +53,6 @@ class ModelAssembler {
   Value activate(const std::string& class_name, std::int64_t width, Value x);
   Value attend(const AttentionShape& shape, const std::vector<Value>& sources);
 
-  [[nodiscard]] ModuleId open_module() const { return open_.back(); }
-
   /// Name, family, shape and assumptions are the caller's to fill.
   [[nodiscard]] Model& model() { return model_; }
   [[nodiscard]] const Model& model() const { return model_; }

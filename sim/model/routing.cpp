@@ -140,7 +140,8 @@ void use_measured(const MeasuredRouting& measured, const Model& model, MoeBlock&
                   std::int64_t tokens) {
   const auto experts = static_cast<std::int64_t>(measured.tokens.size());
   if (experts != block.experts) {
-    throw ConfigError(format("routing of \"{}\": found {} experts, expected {}",
+    throw ConfigError(measured.where,
+                      format("routing of \"{}\": found {} experts, expected {}",
                              model.modules[block.module.index()].name, experts, block.experts));
   }
   const auto used = std::count_if(measured.tokens.begin(), measured.tokens.end(),
@@ -163,14 +164,15 @@ void apply_measured(const Routing& routing, Model& model, std::int64_t tokens) {
         std::find_if(routing.measured.begin(), routing.measured.end(),
                      [&](const MeasuredRouting& entry) { return entry.module == name; });
     if (found == routing.measured.end()) {
-      throw ConfigError(format("routing: block \"{}\" is missing, expected every MoE block", name));
+      throw ConfigError({routing.file, 0, 0},
+                        format("routing: block \"{}\" is missing, expected every MoE block", name));
     }
     use_measured(*found, model, block, tokens);
   }
   for (const MeasuredRouting& entry : routing.measured) {
     if (std::find(names.begin(), names.end(), entry.module) != names.end()) continue;
-    throw ConfigError(format("routing: the model has no MoE block \"{}\"{}", entry.module,
-                             did_you_mean(entry.module, names)));
+    throw ConfigError(entry.where, format("routing: the model has no MoE block \"{}\"{}",
+                                          entry.module, did_you_mean(entry.module, names)));
   }
 }
 
@@ -225,8 +227,10 @@ Routing read_routing_file(const std::string& path) {
   }
   Routing routing;
   routing.kind = Routing::Kind::Measured;
+  routing.file = path;
   for (JsonObject& block : root.objects("blocks")) {
-    routing.measured.push_back({block.string("module"), read_counts(block)});
+    routing.measured.push_back(
+        {block.string("module"), read_counts(block), document.location(block.value())});
     block.reject_unknown_keys();
   }
   root.reject_unknown_keys();

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/error.h"
 #include "sim/model/model.h"
 
 namespace zerosim {
@@ -21,6 +22,7 @@ namespace zerosim {
 struct MeasuredRouting {
   std::string module;                ///< name of the MoE block
   std::vector<std::int64_t> tokens;  ///< that each expert saw; only their shares matter
+  SourceLocation where{};            ///< of the entry in its file
 };
 
 struct Routing {
@@ -29,6 +31,7 @@ struct Routing {
   /// Zipf: the expert of rank r (from 1, in a random order in each block) has weight r^-exponent.
   double exponent = 0;
   std::vector<MeasuredRouting> measured;
+  std::string file;  ///< of `measured`, for messages
   std::uint64_t seed = 0;
 };
 

@@ -80,19 +80,13 @@ BaichuanConfig read_baichuan_config(Config& config) {
 }
 
 /// Lays out BaichuanForCausalLM.
-class BaichuanLayout {
+class BaichuanLayout : public Layout {
  public:
   explicit BaichuanLayout(BaichuanConfig config)
-      : config_(std::move(config)), shape_(config_.shape), layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+      : Layout(config.shape), config_(std::move(config)) {}
 
  private:
-  void register_parameters() {
+  void register_parameters() override {
     const std::int64_t hidden = shape_.hidden;
     layers_.register_embedding("model.embed_tokens", shape_.vocab, hidden);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -107,7 +101,7 @@ class BaichuanLayout {
     if (!config_.tied) layers_.register_linear("lm_head", hidden, shape_.vocab, false);
   }
 
-  void run() {
+  void run() override {
     const bool first = config_.first_name;
     assembler_.enter("", first ? "BaiChuanForCausalLM" : "BaichuanForCausalLM");
     assembler_.enter("model", first ? "Model" : "BaichuanModel");
@@ -173,9 +167,6 @@ class BaichuanLayout {
   }
 
   BaichuanConfig config_;
-  ModelShape shape_;
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -183,9 +174,7 @@ class BaichuanLayout {
 Model build_baichuan(Config& config, const std::string& /*model_type*/) {
   const BaichuanConfig baichuan = read_baichuan_config(config);
   config.note_architecture(baichuan.first_name ? "BaiChuanForCausalLM" : "BaichuanForCausalLM");
-  Model model = BaichuanLayout(baichuan).build();
-  model.shape = baichuan.shape;
-  return model;
+  return BaichuanLayout(baichuan).build();
 }
 
 }  // namespace zerosim::internal

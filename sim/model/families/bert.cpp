@@ -114,25 +114,19 @@ BertConfig read_bert_config(Config& config, const BertFamily& family) {
 }
 
 /// Lays out the model with or without heads.
-class BertLayout {
+class BertLayout : public Layout {
  public:
   explicit BertLayout(BertConfig config)
-      : config_(std::move(config)),
-        shape_(config_.shape),
-        encoder_(config_.task == BertTask::None ? "" : config_.family->encoder),
-        layers_(assembler_) {}
-
-  Model build() {
-    register_encoder();
-    if (config_.task != BertTask::None) register_heads();
-    run();
-    Model model = assembler_.finish();
-    // The bias of the head is owned twice in any case.
-    model.tied_embeddings = config_.task != BertTask::None && config_.tied;
-    return model;
-  }
+      : Layout(config.shape),
+        config_(std::move(config)),
+        encoder_(config_.task == BertTask::None ? "" : config_.family->encoder) {}
 
  private:
+  void register_parameters() override {
+    register_encoder();
+    if (config_.task != BertTask::None) register_heads();
+  }
+
   [[nodiscard]] std::string class_name(const std::string& suffix) const {
     return config_.family->prefix + suffix;
   }
@@ -188,7 +182,7 @@ class BertLayout {
 
   // --- execution
 
-  void run() {
+  void run() override {
     switch (config_.task) {
       case BertTask::None:
         assembler_.enter("", class_name("Model"));
@@ -339,10 +333,7 @@ class BertLayout {
   }
 
   BertConfig config_;
-  ModelShape shape_;
   std::string encoder_;  ///< path of the encoder; "" if it is the root
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -350,7 +341,8 @@ class BertLayout {
 Model build_bert(Config& config, const std::string& model_type) {
   const BertConfig bert = read_bert_config(config, model_type == "roberta" ? kRoberta : kBert);
   Model model = BertLayout(bert).build();
-  model.shape = bert.shape;
+  // The bias of the head is owned twice in any case.
+  model.tied_embeddings = bert.task != BertTask::None && bert.tied;
   return model;
 }
 

@@ -34,19 +34,12 @@ BloomConfig read_bloom_config(Config& config) {
 }
 
 /// Lays out BloomForCausalLM.
-class BloomLayout {
+class BloomLayout : public Layout {
  public:
-  explicit BloomLayout(const BloomConfig& config)
-      : config_(config), shape_(config_.shape), layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+  explicit BloomLayout(const BloomConfig& config) : Layout(config.shape), config_(config) {}
 
  private:
-  void register_parameters() {
+  void register_parameters() override {
     const std::int64_t hidden = shape_.hidden;
     layers_.register_embedding("transformer.word_embeddings", shape_.vocab, hidden);
     layers_.register_layer_norm("transformer.word_embeddings_layernorm", hidden);
@@ -63,7 +56,7 @@ class BloomLayout {
     if (!config_.tied) layers_.register_linear("lm_head", hidden, shape_.vocab, false);
   }
 
-  void run() {
+  void run() override {
     assembler_.enter("", "BloomForCausalLM");
     assembler_.enter("transformer", "BloomModel");
     Value x = layers_.embedding("transformer.word_embeddings", shape_.vocab, shape_.hidden);
@@ -118,9 +111,6 @@ class BloomLayout {
   }
 
   BloomConfig config_;
-  ModelShape shape_;
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -128,9 +118,7 @@ class BloomLayout {
 Model build_bloom(Config& config, const std::string& /*model_type*/) {
   const BloomConfig bloom = read_bloom_config(config);
   config.note_architecture("BloomForCausalLM");
-  Model model = BloomLayout(bloom).build();
-  model.shape = bloom.shape;
-  return model;
+  return BloomLayout(bloom).build();
 }
 
 }  // namespace zerosim::internal

@@ -89,22 +89,15 @@ FalconConfig read_falcon_config(Config& config) {
 }
 
 /// Lays out FalconForCausalLM.
-class FalconLayout {
+class FalconLayout : public Layout {
  public:
   explicit FalconLayout(FalconConfig config)
-      : config_(std::move(config)),
-        shape_(config_.shape),
-        qkv_width_((shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim),
-        layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+      : Layout(config.shape),
+        config_(std::move(config)),
+        qkv_width_((shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim) {}
 
  private:
-  void register_parameters() {
+  void register_parameters() override {
     layers_.register_embedding("transformer.word_embeddings", shape_.vocab, shape_.hidden);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
       register_layer(format("transformer.h.{}", layer));
@@ -129,7 +122,7 @@ class FalconLayout {
     layers_.register_layer_norm(path + ".input_layernorm", hidden);
   }
 
-  void run() {
+  void run() override {
     assembler_.enter("", "FalconForCausalLM");
     assembler_.enter("transformer", "FalconModel");
     Value x = layers_.embedding("transformer.word_embeddings", shape_.vocab, shape_.hidden);
@@ -208,10 +201,7 @@ class FalconLayout {
   }
 
   FalconConfig config_;
-  ModelShape shape_;
   std::int64_t qkv_width_;
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -219,9 +209,7 @@ class FalconLayout {
 Model build_falcon(Config& config, const std::string& /*model_type*/) {
   const FalconConfig falcon = read_falcon_config(config);
   config.note_architecture("FalconForCausalLM");
-  Model model = FalconLayout(falcon).build();
-  model.shape = falcon.shape;
-  return model;
+  return FalconLayout(falcon).build();
 }
 
 }  // namespace zerosim::internal

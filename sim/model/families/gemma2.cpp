@@ -114,27 +114,20 @@ GemmaConfig read_gemma_config(Config& config, const GemmaFamily& family) {
 }
 
 /// Lays out GemmaForCausalLM or Gemma2ForCausalLM.
-class GemmaLayout {
+class GemmaLayout : public Layout {
  public:
   explicit GemmaLayout(GemmaConfig config)
-      : config_(std::move(config)),
-        shape_(config_.shape),
+      : Layout(config.shape),
+        config_(std::move(config)),
         query_width_(shape_.heads * shape_.head_dim),
-        key_width_(shape_.kv_heads * shape_.head_dim),
-        layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+        key_width_(shape_.kv_heads * shape_.head_dim) {}
 
  private:
   [[nodiscard]] std::string class_name(const std::string& suffix) const {
     return config_.family->prefix + suffix;
   }
 
-  void register_parameters() {
+  void register_parameters() override {
     layers_.register_embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
       register_layer(format("model.layers.{}", layer));
@@ -159,7 +152,7 @@ class GemmaLayout {
   }
 
   /// Embeddings are multiplied by sqrt(hidden).
-  void run() {
+  void run() override {
     assembler_.enter("", class_name("ForCausalLM"));
     assembler_.enter("model", class_name("Model"));
     Value x = layers_.embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
@@ -228,11 +221,8 @@ class GemmaLayout {
   }
 
   GemmaConfig config_;
-  ModelShape shape_;
   std::int64_t query_width_;
   std::int64_t key_width_;
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -241,9 +231,7 @@ Model build_gemma2(Config& config, const std::string& model_type) {
   const GemmaFamily& family = model_type == "gemma" ? kGemma : kGemma2;
   const GemmaConfig gemma = read_gemma_config(config, family);
   config.note_architecture(std::string(family.prefix) + "ForCausalLM");
-  Model model = GemmaLayout(gemma).build();
-  model.shape = gemma.shape;
-  return model;
+  return GemmaLayout(gemma).build();
 }
 
 }  // namespace zerosim::internal

@@ -40,16 +40,9 @@ Gpt2Config read_gpt2_config(Config& config) {
 }
 
 /// Lays out GPT2LMHeadModel.
-class Gpt2Layout {
+class Gpt2Layout : public Layout {
  public:
-  explicit Gpt2Layout(Gpt2Config config)
-      : config_(std::move(config)), shape_(config_.shape), layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+  explicit Gpt2Layout(Gpt2Config config) : Layout(config.shape), config_(std::move(config)) {}
 
  private:
   void register_conv1d(const std::string& path, std::int64_t inputs, std::int64_t outputs) {
@@ -57,7 +50,7 @@ class Gpt2Layout {
     layers_.register_parameter(path + ".bias", {outputs});
   }
 
-  void register_parameters() {
+  void register_parameters() override {
     const std::int64_t hidden = shape_.hidden;
     layers_.register_embedding("transformer.wte", shape_.vocab, hidden);
     layers_.register_embedding("transformer.wpe", shape_.max_positions, hidden);
@@ -74,7 +67,7 @@ class Gpt2Layout {
     if (!config_.tied) layers_.register_linear("lm_head", hidden, shape_.vocab, false);
   }
 
-  void run() {
+  void run() override {
     assembler_.enter("", "GPT2LMHeadModel");
     assembler_.enter("transformer", "GPT2Model");
     const Value tokens = layers_.embedding("transformer.wte", shape_.vocab, shape_.hidden);
@@ -128,9 +121,6 @@ class Gpt2Layout {
   }
 
   Gpt2Config config_;
-  ModelShape shape_;
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -138,9 +128,7 @@ class Gpt2Layout {
 Model build_gpt2(Config& config, const std::string& /*model_type*/) {
   const Gpt2Config gpt2 = read_gpt2_config(config);
   config.note_architecture("GPT2LMHeadModel");
-  Model model = Gpt2Layout(gpt2).build();
-  model.shape = gpt2.shape;
-  return model;
+  return Gpt2Layout(gpt2).build();
 }
 
 }  // namespace zerosim::internal

@@ -56,19 +56,12 @@ GptNeoxConfig read_gpt_neox_config(Config& config) {
 }
 
 /// Lays out GPTNeoXForCausalLM.
-class GptNeoxLayout {
+class GptNeoxLayout : public Layout {
  public:
-  explicit GptNeoxLayout(GptNeoxConfig config)
-      : config_(std::move(config)), shape_(config_.shape), layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+  explicit GptNeoxLayout(GptNeoxConfig config) : Layout(config.shape), config_(std::move(config)) {}
 
  private:
-  void register_parameters() {
+  void register_parameters() override {
     const std::int64_t hidden = shape_.hidden;
     layers_.register_embedding("gpt_neox.embed_in", shape_.vocab, hidden);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -85,7 +78,7 @@ class GptNeoxLayout {
     if (!config_.tied) layers_.register_linear("embed_out", hidden, shape_.vocab, false);
   }
 
-  void run() {
+  void run() override {
     assembler_.enter("", "GPTNeoXForCausalLM");
     assembler_.enter("gpt_neox", "GPTNeoXModel");
     Value x = layers_.embedding("gpt_neox.embed_in", shape_.vocab, shape_.hidden);
@@ -137,9 +130,6 @@ class GptNeoxLayout {
   }
 
   GptNeoxConfig config_;
-  ModelShape shape_;
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -147,9 +137,7 @@ class GptNeoxLayout {
 Model build_gpt_neox(Config& config, const std::string& /*model_type*/) {
   const GptNeoxConfig neox = read_gpt_neox_config(config);
   config.note_architecture("GPTNeoXForCausalLM");
-  Model model = GptNeoxLayout(neox).build();
-  model.shape = neox.shape;
-  return model;
+  return GptNeoxLayout(neox).build();
 }
 
 }  // namespace zerosim::internal

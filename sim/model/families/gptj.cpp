@@ -49,19 +49,12 @@ GptjConfig read_gptj_config(Config& config) {
 }
 
 /// Lays out GPTJForCausalLM.
-class GptjLayout {
+class GptjLayout : public Layout {
  public:
-  explicit GptjLayout(GptjConfig config)
-      : config_(std::move(config)), shape_(config_.shape), layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+  explicit GptjLayout(GptjConfig config) : Layout(config.shape), config_(std::move(config)) {}
 
  private:
-  void register_parameters() {
+  void register_parameters() override {
     const std::int64_t hidden = shape_.hidden;
     layers_.register_embedding("transformer.wte", shape_.vocab, hidden);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -78,7 +71,7 @@ class GptjLayout {
     layers_.register_parameter("lm_head.bias", {shape_.vocab});
   }
 
-  void run() {
+  void run() override {
     assembler_.enter("", "GPTJForCausalLM");
     assembler_.enter("transformer", "GPTJModel");
     Value x = layers_.embedding("transformer.wte", shape_.vocab, shape_.hidden);
@@ -129,9 +122,6 @@ class GptjLayout {
   }
 
   GptjConfig config_;
-  ModelShape shape_;
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -139,9 +129,7 @@ class GptjLayout {
 Model build_gptj(Config& config, const std::string& /*model_type*/) {
   const GptjConfig gptj = read_gptj_config(config);
   config.note_architecture("GPTJForCausalLM");
-  Model model = GptjLayout(gptj).build();
-  model.shape = gptj.shape;
-  return model;
+  return GptjLayout(gptj).build();
 }
 
 }  // namespace zerosim::internal

@@ -77,4 +77,12 @@ void Layers::call_without_result(const std::string& path, const std::string& cla
   assembler_.exit();
 }
 
+Model Layout::build() {
+  register_parameters();
+  run();
+  Model model = assembler_.finish();
+  model.shape = shape_;
+  return model;
+}
+
 }  // namespace zerosim::internal

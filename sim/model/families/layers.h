@@ -70,4 +70,25 @@ class Layers {
   ModelAssembler& assembler_;
 };
 
+/// How every family is laid out: its parameters in order of registration, then one forward pass.
+class Layout {
+ public:
+  virtual ~Layout() = default;
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+
+  /// Parameters, modules, operators and shape; to be called once.
+  [[nodiscard]] Model build();
+
+ protected:
+  explicit Layout(const ModelShape& shape) : shape_(shape), layers_(assembler_) {}
+
+  virtual void register_parameters() = 0;
+  virtual void run() = 0;
+
+  ModelShape shape_;
+  ModelAssembler assembler_;
+  Layers layers_;
+};
+
 }  // namespace zerosim::internal

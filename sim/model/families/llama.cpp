@@ -116,16 +116,7 @@ Value run_gated_mlp(Layers& layers, const std::string& path, const GatedMlp& mlp
   return layers.linear(path + "." + mlp.down, mlp.width, mlp.hidden, y);
 }
 
-LlamaLayout::LlamaLayout(LlamaConfig config)
-    : config_(std::move(config)), shape_(config_.shape), layers_(assembler_) {}
-
-Model LlamaLayout::build() {
-  register_parameters();
-  run();
-  Model model = assembler_.finish();
-  model.shape = shape_;
-  return model;
-}
+LlamaLayout::LlamaLayout(LlamaConfig config) : Layout(config.shape), config_(std::move(config)) {}
 
 void LlamaLayout::register_parameters() {
   layers_.register_embedding("model.embed_tokens", shape_.vocab, shape_.hidden);

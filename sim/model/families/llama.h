@@ -57,14 +57,9 @@ void register_gated_mlp(Layers& layers, const std::string& path, const GatedMlp&
                                   Value x);
 
 /// Lays out a model of the Llama family.
-class LlamaLayout {
+class LlamaLayout : public Layout {
  public:
   explicit LlamaLayout(LlamaConfig config);
-  virtual ~LlamaLayout() = default;
-  LlamaLayout(const LlamaLayout&) = delete;
-  LlamaLayout& operator=(const LlamaLayout&) = delete;
-
-  [[nodiscard]] Model build();
 
  protected:
   // The parts of a layer that a subclass may have otherwise.
@@ -82,14 +77,11 @@ class LlamaLayout {
   }
 
   LlamaConfig config_;
-  ModelShape shape_;
-  ModelAssembler assembler_;
-  Layers layers_;
 
  private:
-  void register_parameters();
+  void register_parameters() override;
   void register_layer(std::int64_t layer);
-  void run();
+  void run() override;
   [[nodiscard]] Value run_layer(std::int64_t layer, Value x);
   [[nodiscard]] std::int64_t query_width() const { return shape_.heads * shape_.head_dim; }
   [[nodiscard]] std::int64_t key_width() const { return shape_.kv_heads * shape_.head_dim; }

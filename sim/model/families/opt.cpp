@@ -54,19 +54,12 @@ OptConfig read_opt_config(Config& config) {
 }
 
 /// Lays out OPTForCausalLM.
-class OptLayout {
+class OptLayout : public Layout {
  public:
   explicit OptLayout(OptConfig config)
-      : config_(std::move(config)),
-        shape_(config_.shape),
-        projected_(config_.word_width != shape_.hidden),
-        layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+      : Layout(config.shape),
+        config_(std::move(config)),
+        projected_(config_.word_width != shape_.hidden) {}
 
  private:
   [[nodiscard]] std::int64_t position_rows() const {
@@ -77,7 +70,7 @@ class OptLayout {
     if (config_.norm_parameters) layers_.register_layer_norm(path, shape_.hidden);
   }
 
-  void register_parameters() {
+  void register_parameters() override {
     const std::int64_t hidden = shape_.hidden;
     const std::int64_t word = config_.word_width;
     layers_.register_embedding("model.decoder.embed_tokens", shape_.vocab, word);
@@ -105,7 +98,7 @@ class OptLayout {
   }
 
   /// The root calls `model.decoder` itself: OPTModel, its parent, runs no hooks.
-  void run() {
+  void run() override {
     const std::int64_t word = config_.word_width;
     assembler_.enter("", "OPTForCausalLM");
     assembler_.enter("model.decoder", "OPTDecoder");
@@ -165,10 +158,7 @@ class OptLayout {
   }
 
   OptConfig config_;
-  ModelShape shape_;
   bool projected_;  ///< tokens are embedded in another width than the residual stream's
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -176,9 +166,7 @@ class OptLayout {
 Model build_opt(Config& config, const std::string& /*model_type*/) {
   const OptConfig opt = read_opt_config(config);
   config.note_architecture("OPTForCausalLM");
-  Model model = OptLayout(opt).build();
-  model.shape = opt.shape;
-  return model;
+  return OptLayout(opt).build();
 }
 
 }  // namespace zerosim::internal

@@ -51,23 +51,16 @@ Phi3Config read_phi3_config(Config& config) {
 }
 
 /// Lays out Phi3ForCausalLM.
-class Phi3Layout {
+class Phi3Layout : public Layout {
  public:
   explicit Phi3Layout(Phi3Config config)
-      : config_(std::move(config)),
-        shape_(config_.shape),
+      : Layout(config.shape),
+        config_(std::move(config)),
         query_width_(shape_.heads * shape_.head_dim),
-        key_width_(shape_.kv_heads * shape_.head_dim),
-        layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+        key_width_(shape_.kv_heads * shape_.head_dim) {}
 
  private:
-  void register_parameters() {
+  void register_parameters() override {
     layers_.register_embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) {
       const std::string path = format("model.layers.{}", layer);
@@ -83,7 +76,7 @@ class Phi3Layout {
     if (!config_.tied) layers_.register_linear("lm_head", shape_.hidden, shape_.vocab, false);
   }
 
-  void run() {
+  void run() override {
     assembler_.enter("", "Phi3ForCausalLM");
     assembler_.enter("model", "Phi3Model");
     Value x = layers_.embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
@@ -146,11 +139,8 @@ class Phi3Layout {
   }
 
   Phi3Config config_;
-  ModelShape shape_;
   std::int64_t query_width_;
   std::int64_t key_width_;
-  ModelAssembler assembler_;
-  Layers layers_;
 };
 
 }  // namespace
@@ -158,9 +148,7 @@ class Phi3Layout {
 Model build_phi3(Config& config, const std::string& /*model_type*/) {
   const Phi3Config phi3 = read_phi3_config(config);
   config.note_architecture("Phi3ForCausalLM");
-  Model model = Phi3Layout(phi3).build();
-  model.shape = phi3.shape;
-  return model;
+  return Phi3Layout(phi3).build();
 }
 
 }  // namespace zerosim::internal

@@ -81,19 +81,10 @@ T5Config read_t5_config(Config& config, const T5Family& family) {
 }
 
 /// Lays out T5ForConditionalGeneration.
-class T5Layout {
+class T5Layout : public Layout {
  public:
   explicit T5Layout(T5Config config)
-      : config_(std::move(config)),
-        shape_(config_.shape),
-        width_(shape_.heads * shape_.head_dim),
-        layers_(assembler_) {}
-
-  Model build() {
-    register_parameters();
-    run();
-    return assembler_.finish();
-  }
+      : Layout(config.shape), config_(std::move(config)), width_(shape_.heads * shape_.head_dim) {}
 
  private:
   [[nodiscard]] std::string class_name(const std::string& suffix) const {
@@ -102,7 +93,7 @@ class T5Layout {
 
   // --- parameters
 
-  void register_parameters() {
+  void register_parameters() override {
     layers_.register_embedding("shared", shape_.vocab, shape_.hidden);
     register_stack("encoder", config_.encoder_layers, false);
     register_stack("decoder", config_.decoder_layers, true);
@@ -146,7 +137,7 @@ class T5Layout {
   // --- execution
 
   /// Both stacks are called by keyword. A tied head has its input divided by sqrt(d_model).
-  void run() {
+  void run() override {
     assembler_.enter("", class_name("ForConditionalGeneration"));
     const Value encoded = run_stack("encoder", kNoValue, config_.encoder_layers, 0);
     Value x = run_stack("decoder", encoded, config_.decoder_layers, config_.encoder_layers);
@@ -243,10 +234,7 @@ class T5Layout {
   }
 
   T5Config config_;
-  ModelShape shape_;
-  std::int64_t width_;  ///< of q, k and v
-  ModelAssembler assembler_;
-  Layers layers_;
+  std::int64_t width_;              ///< of q, k and v
   Value position_bias_ = kNoValue;  ///< of the stack that is being run
 };
 
@@ -256,9 +244,7 @@ Model build_t5(Config& config, const std::string& model_type) {
   const T5Family& family = model_type == "mt5" ? kMt5 : kT5;
   const T5Config t5 = read_t5_config(config, family);
   config.note_architecture(std::string(family.prefix) + "ForConditionalGeneration");
-  Model model = T5Layout(t5).build();
-  model.shape = t5.shape;
-  return model;
+  return T5Layout(t5).build();
 }
 
 }  // namespace zerosim::internal

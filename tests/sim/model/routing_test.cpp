@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -195,6 +196,15 @@ TEST(BadInput, Words) {
   EXPECT_THAT(routing_error("zipf:-1"), HasSubstr("an exponent of 0 to 10"));
   EXPECT_THAT(routing_error("zipf:1x"), HasSubstr("an exponent of 0 to 10"));
   EXPECT_THAT(routing_error("./no_such.json"), HasSubstr("no_such.json"));
+}
+
+TEST(BadInput, MeasuredBlocksHaveTheirPlace) {
+  const std::string path = testing::TempDir() + "zerosim_routing.json";
+  std::ofstream(path) << R"({"format": "zerosim.routing", "version": 1, "blocks": [
+  {"module": "model.layers.0.block_sparse_moe", "tokens": [1, 2]}]})";
+  EXPECT_THAT(apply_error(parse_routing(path, "--routing")),
+              testing::StartsWith(path + ":2:3: routing of \"model.layers.0.block_sparse_moe\": "
+                                         "found 2 experts, expected 8"));
 }
 
 TEST(BadInput, MeasuredBlocks) {
