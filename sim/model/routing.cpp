@@ -1,6 +1,7 @@
 #include "sim/model/routing.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -155,17 +156,33 @@ void use_measured(const MeasuredRouting& measured, const Model& model, MoeBlock&
   block.tokens = scaled(measured.tokens, tokens * block.experts_per_token, tokens);
 }
 
-void apply_measured(const Routing& routing, Model& model, std::int64_t tokens) {
+/// The entry of this micro batch alone, else the one of all.
+const MeasuredRouting* find_measured(const Routing& routing, const std::string& module,
+                                     MicroStep when) {
+  const MeasuredRouting* general = nullptr;
+  for (const MeasuredRouting& entry : routing.measured) {
+    if (entry.module != module) continue;
+    if (!entry.when) {
+      general = &entry;
+    } else if (entry.when->step == when.step && entry.when->micro_step == when.micro_step) {
+      return &entry;
+    }
+  }
+  return general;
+}
+
+void apply_measured(const Routing& routing, Model& model, std::int64_t tokens, MicroStep when) {
   std::vector<std::string> names;
   for (MoeBlock& block : model.moe_blocks) {
     const std::string& name = model.modules[block.module.index()].name;
     names.push_back(name);
-    const auto found =
-        std::find_if(routing.measured.begin(), routing.measured.end(),
-                     [&](const MeasuredRouting& entry) { return entry.module == name; });
-    if (found == routing.measured.end()) {
-      throw ConfigError({routing.file, 0, 0},
-                        format("routing: block \"{}\" is missing, expected every MoE block", name));
+    const MeasuredRouting* found = find_measured(routing, name, when);
+    if (found == nullptr) {
+      throw ConfigError(
+          {routing.file, 0, 0},
+          format("routing: block \"{}\" is missing{}, expected every MoE block", name,
+                 varies(routing) ? format(" for step {}, micro step {}", when.step, when.micro_step)
+                                 : ""));
     }
     use_measured(*found, model, block, tokens);
   }
@@ -216,6 +233,18 @@ std::vector<std::int64_t> read_counts(JsonObject& block) {
   return counts;
 }
 
+std::optional<MicroStep> read_micro_step(JsonObject& block) {
+  constexpr std::int64_t kMost = 1'000'000;
+  if (block.raw("step").isNull() && block.raw("micro_step").isNull()) return std::nullopt;
+  std::array<int, 2> values{};
+  for (const auto& [value, key] : {std::pair{&values[0], "step"}, {&values[1], "micro_step"}}) {
+    const std::int64_t found = block.integer_at_least(key, 0);
+    if (found > kMost) block.fail(key, format("found {}, expected 0 to {}", found, kMost));
+    *value = static_cast<int>(found);
+  }
+  return MicroStep{values[0], values[1]};
+}
+
 Routing read_routing_file(const std::string& path) {
   const JsonDocument document = JsonDocument::from_file(path);
   JsonObject root(document, document.root(), "");
@@ -229,8 +258,8 @@ Routing read_routing_file(const std::string& path) {
   routing.kind = Routing::Kind::Measured;
   routing.file = path;
   for (JsonObject& block : root.objects("blocks")) {
-    routing.measured.push_back(
-        {block.string("module"), read_counts(block), document.location(block.value())});
+    routing.measured.push_back({block.string("module"), read_counts(block),
+                                document.location(block.value()), read_micro_step(block)});
     block.reject_unknown_keys();
   }
   root.reject_unknown_keys();
@@ -262,14 +291,19 @@ Routing parse_routing(const std::string& text, const std::string& flag) {
   return routing;
 }
 
-Model route_tokens(Model model, const Routing& routing, std::int64_t tokens) {
+Model route_tokens(Model model, const Routing& routing, std::int64_t tokens, MicroStep when) {
   if (routing.kind == Routing::Kind::Measured) {
-    apply_measured(routing, model, tokens);
+    apply_measured(routing, model, tokens, when);
   } else {
     draw_routing(routing, model, tokens);
   }
   std::erase_if(model.forward, [&](const ExecutionStep& step) { return is_idle(model, step); });
   return model;
+}
+
+bool varies(const Routing& routing) {
+  return std::any_of(routing.measured.begin(), routing.measured.end(),
+                     [](const MeasuredRouting& entry) { return entry.when.has_value(); });
 }
 
 }  // namespace zerosim

@@ -28,6 +28,15 @@ enum class ActivationCheckpointing { None, Full, Selective };
 /// Names and temporaries as in data/cases/README.md.
 enum class OptimizerKind { AdamFused, AdamTorchForeach, AdamTorch };
 
+/// The param groups that the optimizer is given: each has a flat buffer, a norm and a gather of its
+/// own at stages 1 and 2 (B2.1, rule 14 of deepspeed_recorded.md).
+enum class OptimizerGroups {
+  One,
+  /// Matrices and embeddings, then vectors (norms, biases): with and without weight decay, as the
+  /// HF Trainer and most training scripts make them. A group without members is left out.
+  ByDimension,
+};
+
 /// How a DeepSpeed file is read (design.md section 5).
 enum class ConfigMode { Auto, DeepSpeed, HuggingFace };
 
@@ -164,6 +173,11 @@ struct FsdpOptions {
 struct DdpOptions {
   double bucket_cap_mib = 25;
   double first_bucket_mib = 1;
+  /// The loop enters no_sync() but for the last micro batch of a step: one reduction a step (D1.7).
+  bool no_sync = true;
+  /// Type of the weights, hence of gradients and messages (D1.8): F32 also under autocast; the
+  /// low-precision type if the model itself was cast (`model.bfloat16()`).
+  Dtype parameter_dtype = Dtype::F32;
   bool gradient_as_bucket_view = false;
   bool find_unused_parameters = false;
   bool static_graph = false;
@@ -187,14 +201,16 @@ struct Strategy {
   bool check_grad_overflow = true;  ///< bf16 at stages 1 and 2 (B5); fp16 always
   OptimizerKind optimizer = OptimizerKind::AdamFused;  ///< if it is one of Adam's kind
   std::string optimizer_name = "adamw";  ///< lower case: "adamw", "lamb", "lion", "sgd", ...
+  OptimizerGroups optimizer_groups = OptimizerGroups::One;
   /// fp32 master weight and moments, bytes a trained element: 12 for Adam and LAMB.
   int optimizer_state_bytes = 12;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
   bool throughput_timer = true;  ///< timers.throughput: device synchronise each micro batch (0.7)
   bool comms_logger = false;     ///< device synchronise after each collective (0.7)
   bool wall_clock_breakdown = false;
-  bool zero_init = true;         ///< stage 3: built inside zero.Init
-  std::string version = "0.19";  ///< DeepSpeed's: "0.14" or "0.19"
+  bool zero_init = true;            ///< stage 3: built inside zero.Init
+  std::string version = "0.19";     ///< DeepSpeed's: "0.14" or "0.19"
+  std::string torch_version = "2";  ///< PyTorch's: "1.13" or "2" (D1.3)
   std::int64_t sequence_parallel_size = 1;
   std::vector<Setting> settings;         ///< every resolved key, in the order of spec A
   std::vector<std::string> assumptions;  ///< each default and each resolved "auto"
@@ -218,6 +234,7 @@ struct TrainingFlags {
   std::optional<int> gpus_per_node;
   ConfigMode config_as = ConfigMode::Auto;
   std::string deepspeed_version = "0.19";
+  std::string torch_version = "2";
 };
 
 /// A setting as assumptions put it: "zero_optimization.stage3_prefetch_bucket_size: \"auto\"
