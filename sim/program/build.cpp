@@ -1,7 +1,10 @@
 #include "sim/program/build.h"
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
@@ -33,15 +36,25 @@ void reject_unsupported(const Strategy& strategy) {
         "simulated yet",
         strategy.name));
   }
-  if (strategy.zero.stage == 1 && strategy.grad_accum_dtype != model_dtype(strategy.precision) &&
-      !(strategy.precision == Precision::Bf16 && strategy.grad_accum_dtype == Dtype::F32)) {
+}
+
+void reject_unsupported(const Strategy& strategy, const BuildOptions& options) {
+  if (strategy.framework != Framework::DeepSpeed || strategy.zero.stage != 3) {
+    return;
+  }
+  if (varies(options.routing)) {
     throw ConfigError(
-        format("{}: stage 1 with grad_accum_dtype {} and {} weights (B3.11) is not simulated yet",
-               strategy.name, to_string(strategy.grad_accum_dtype), to_string(strategy.precision)));
+        format("{}: stage 3 with routing that changes from micro batch to micro batch (rule 87) is "
+               "not simulated yet",
+               strategy.name));
+  }
+  if (options.overflow_steps > 0 && strategy.precision == Precision::Fp16) {
+    throw ConfigError(format("{}: overflow steps of stage 3 are not simulated yet", strategy.name));
   }
 }
 
-std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context, Rank rank) {
+std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context,
+                                           const FlatLayout& layout, Rank rank) {
   if (context.strategy.framework != Framework::DeepSpeed) {
     return make_ddp(context);
   }
@@ -52,9 +65,32 @@ std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context, Rank
   if (zero.stage == 3) {
     return make_zero3(context);
   }
-  return uses_bf16_optimizer(context.strategy) ? make_bf16_optimizer(context)
-                                               : make_zero12(context, rank);
+  return uses_bf16_optimizer(context.strategy) ? make_bf16_optimizer(context, layout)
+                                               : make_zero12(context, layout, rank);
 }
+
+/// The models of micro batches, where routing makes them differ: only `forward` and the experts'
+/// tokens do, all ids are those of `given`. Alike ones are one.
+class RoutedModels {
+ public:
+  RoutedModels(const Model& given, const Routing& routing, std::int64_t tokens)
+      : given_(given), routing_(routing), tokens_(tokens) {}
+
+  const Model& of(const MicroBatch& micro) {
+    Model routed = route_tokens(given_, routing_, tokens_, {micro.step, micro.index});
+    std::vector<std::vector<std::int64_t>> key;
+    for (const MoeBlock& block : routed.moe_blocks) {
+      key.push_back(block.tokens);
+    }
+    return models_.try_emplace(std::move(key), std::move(routed)).first->second;
+  }
+
+ private:
+  const Model& given_;
+  const Routing& routing_;
+  std::int64_t tokens_;
+  std::map<std::vector<std::vector<std::int64_t>>, Model> models_;
+};
 
 /// The model as it runs, where that differs: experts have their tokens; at stage 3 leaf modules are
 /// one unit each.
@@ -62,7 +98,7 @@ std::optional<Model> as_run(const Model& model, const Strategy& strategy, const 
                             const BuildOptions& options) {
   std::optional<Model> changed;
   if (!model.moe_blocks.empty()) {
-    changed = route_tokens(model, options.routing, batch.tokens());
+    changed = route_tokens(model, options.routing, batch.tokens(), {options.first_step, 0});
   }
   const bool stage3 = strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3;
   const std::vector<ModuleId> leaves =
@@ -99,6 +135,7 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
         format("strategy \"{}\" runs on one GPU, not on {}", strategy.name, options.world_size));
   }
   reject_unsupported(strategy);
+  reject_unsupported(strategy, options);
   const std::optional<Model> changed = as_run(given, strategy, batch, options);
   const Model& model = changed ? *changed : given;
 
@@ -109,16 +146,18 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   program.steps = options.steps;
   program.groups = {{"WORLD", options.world_size}, {"DP", options.world_size}};
   program.parameter_elements = parameter_count(model);
-  const bool fp32_weights =
-      strategy.framework != Framework::DeepSpeed || strategy.precision == Precision::Fp32;
-  program.parameter_bytes = Bytes(program.parameter_elements) * (fp32_weights ? 4 : 2);
+  const Dtype weights = strategy.framework == Framework::DeepSpeed
+                            ? model_dtype(strategy.precision)
+                            : strategy.ddp.parameter_dtype;
+  program.parameter_bytes = Bytes(program.parameter_elements) * dtype_bytes(weights);
   for (const Module& module : model.modules) {
     program.module_names.push_back(module.name);
   }
 
-  const Rank rank = partitions_flat_tensor(strategy)
-                        ? largest_partition_rank(model, strategy.zero, options.world_size)
-                        : Rank(0);
+  const FlatLayout layout = partitions_flat_tensor(strategy)
+                                ? flat_layout(model, strategy, options.world_size)
+                                : FlatLayout();
+  const Rank rank = largest_partition_rank(layout, options.world_size);
   RankProgramBuilder builder(rank, options.world_size);
   builder.synchronize_after_collectives(strategy.comms_logger);
   const GroupId world(0);
@@ -126,9 +165,14 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   builder.add_communicator(world, "WORLD");
   builder.add_communicator(data_parallel, "DP");
   const FrameworkContext context{
-      model, strategy, builder, options.world_size, options.first_step, world, data_parallel};
-  const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, rank);
+      model, strategy,     builder, options.world_size, options.first_step, options.overflow_steps,
+      world, data_parallel, &program.assumptions};
+  const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
+  RoutedModels routed(given, options.routing, batch.tokens());
+  if (varies(options.routing)) {
+    walk.vary([&](const MicroBatch& micro) -> const Model& { return routed.of(micro); });
+  }
   walk.run(options.first_step, options.steps);
   program.ranks.push_back(builder.finish());
 
@@ -145,7 +189,9 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   }
   if (!model.moe_blocks.empty()) {
     program.assumptions.emplace_back(
-        "experts see the same tokens in every micro batch and on every rank");
+        varies(options.routing)
+            ? "experts see the same tokens on every rank"
+            : "experts see the same tokens in every micro batch and on every rank");
   }
   check_program(program);
   return program;

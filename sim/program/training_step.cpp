@@ -86,29 +86,49 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
       strategy_(strategy),
       builder_(builder),
       hooks_(hooks),
-      events_(training_events(model, strategy.checkpointing)),
+      batch_(batch),
       saved_(model.operators.size()),
       checkpoint_bytes_(strategy.checkpointing == ActivationCheckpointing::Full
                             ? checkpoint_bytes(model, batch)
                             : Bytes()),
       autocast_(strategy.framework != Framework::DeepSpeed &&
-                strategy.precision != Precision::Fp32) {
-  BatchShape attention_batch = batch;
-  // Selective checkpointing recomputes the attention core: it keeps what flash attention keeps.
-  attention_batch.flash_attention |= strategy.checkpointing == ActivationCheckpointing::Selective;
+                strategy.precision != Precision::Fp32 &&
+                (strategy.framework == Framework::Fsdp ||
+                 strategy.ddp.parameter_dtype == Dtype::F32)) {
   int blocks = 0;
   for (const Operator& op : model.operators) {
-    OperatorCost cost = operator_cost(model, op, batch);
-    if (op.kind == OperatorKind::Attention && !batch.flash_attention &&
+    blocks = std::max(blocks, model.modules[op.module.index()].block + 1);
+  }
+  checkpoints_.resize(static_cast<std::size_t>(blocks));
+}
+
+TrainingWalk::Course TrainingWalk::course_of(const Model& model) const {
+  Course course{training_events(model, strategy_.checkpointing), {}};
+  BatchShape attention_batch = batch_;
+  // Selective checkpointing recomputes the attention core: it keeps what flash attention keeps.
+  attention_batch.flash_attention |= strategy_.checkpointing == ActivationCheckpointing::Selective;
+  course.costs.reserve(model.operators.size());
+  for (const Operator& op : model.operators) {
+    OperatorCost cost = operator_cost(model, op, batch_);
+    if (op.kind == OperatorKind::Attention && !batch_.flash_attention &&
         attention_batch.flash_attention) {
       cost.saved = operator_cost(model, op, attention_batch).saved;
       cost.backward_input.insert(cost.backward_input.begin(), cost.forward.begin(),
                                  cost.forward.end());
     }
-    costs_.push_back(std::move(cost));
-    blocks = std::max(blocks, model.modules[op.module.index()].block + 1);
+    course.costs.push_back(std::move(cost));
   }
-  checkpoints_.resize(static_cast<std::size_t>(blocks));
+  return course;
+}
+
+void TrainingWalk::select_course(const MicroBatch& micro) {
+  const Model* model = model_of_ ? &model_of_(micro) : &model_;
+  auto found = courses_.find(model);
+  if (found == courses_.end()) {
+    found = courses_.emplace(model, course_of(*model)).first;
+  }
+  course_ = &found->second;
+  hooks_.select_model(*model);
 }
 
 void TrainingWalk::run(int first_step, int steps) {
@@ -131,12 +151,13 @@ void TrainingWalk::synchronize_timer(int step) {
 }
 
 void TrainingWalk::micro_batch(const MicroBatch& micro) {
+  select_course(micro);
   builder_.set_step(micro.step, micro.index);
   builder_.set_phase(Phase::Forward);
   builder_.set_module(ModuleId(0));
   synchronize_timer(micro.step);
   hooks_.begin_forward(micro);
-  for (const TrainingEvent& event : events_) {
+  for (const TrainingEvent& event : course_->events) {
     builder_.set_module(event.module);
     handle(event);
   }
@@ -199,7 +220,7 @@ void TrainingWalk::handle(const TrainingEvent& event) {
 }
 
 void TrainingWalk::save_for_backward(std::size_t operation) {
-  const OperatorCost& cost = costs_[operation];
+  const OperatorCost& cost = course_->costs[operation];
   if (cost.logits.count() > 0) {
     saved_[operation].logits =
         builder_.allocate(cost.logits, MemoryClass::Logits, "logits", kComputeStream, "E5");
@@ -237,7 +258,7 @@ void TrainingWalk::cast_weight(std::size_t operation, bool keep) {
 
 void TrainingWalk::forward(const TrainingEvent& event) {
   const auto operation = static_cast<std::size_t>(event.operation);
-  const OperatorCost& cost = costs_[operation];
+  const OperatorCost& cost = course_->costs[operation];
   const bool keep = !checkpointed(event.module) || event.recompute;
   BufferId working_set;
   if (keep) {
@@ -255,7 +276,7 @@ void TrainingWalk::forward(const TrainingEvent& event) {
 
 void TrainingWalk::backward(const TrainingEvent& event) {
   const auto operation = static_cast<std::size_t>(event.operation);
-  const OperatorCost& cost = costs_[operation];
+  const OperatorCost& cost = course_->costs[operation];
   BufferId workspace;
   if (cost.backward_workspace.count() > 0) {
     const bool logits = cost.logits.count() > 0;

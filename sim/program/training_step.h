@@ -11,7 +11,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/base/ids.h"
@@ -54,6 +57,9 @@ class FrameworkHooks {
 
   /// Allocates what lives between steps; phase init.
   virtual void initialize() = 0;
+  /// Before a micro batch begins: the model that it runs, alike ones being one; ids are the same in
+  /// all.
+  virtual void select_model(const Model&) {}
   virtual void begin_forward(const MicroBatch&) {}
   virtual void pre_forward(ModuleId) {}
   virtual void post_forward(ModuleId) {}
@@ -71,9 +77,22 @@ class TrainingWalk {
   TrainingWalk(const Model& model, const Strategy& strategy, const BatchShape& batch,
                RankProgramBuilder& builder, FrameworkHooks& hooks);
 
+  /// Micro batches differ (changing experts): `model_of` gives the model of each, with the ids of
+  /// the constructor's and another `forward`.
+  void vary(std::function<const Model&(const MicroBatch&)> model_of) {
+    model_of_ = std::move(model_of);
+  }
+
   void run(int first_step, int steps);
 
  private:
+  /// What happens in a micro batch, and at what cost.
+  struct Course {
+    std::vector<TrainingEvent> events;
+    std::vector<OperatorCost> costs;  ///< by operator
+  };
+  [[nodiscard]] Course course_of(const Model& model) const;
+  void select_course(const MicroBatch& micro);
   void micro_batch(const MicroBatch& micro);
   void handle(const TrainingEvent& event);
   void forward(const TrainingEvent& event);
@@ -94,8 +113,10 @@ class TrainingWalk {
   const Strategy& strategy_;
   RankProgramBuilder& builder_;
   FrameworkHooks& hooks_;
-  std::vector<TrainingEvent> events_;
-  std::vector<OperatorCost> costs_;    ///< by operator
+  BatchShape batch_;
+  std::function<const Model&(const MicroBatch&)> model_of_;
+  std::map<const Model*, Course> courses_;
+  const Course* course_ = nullptr;     ///< of this micro batch
   std::vector<Saved> saved_;           ///< by operator
   std::vector<BufferId> checkpoints_;  ///< by block
   Bytes checkpoint_bytes_;

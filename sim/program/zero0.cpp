@@ -8,9 +8,6 @@ namespace zerosim {
 
 namespace {
 
-// Hard-coded in DeepSpeed: `reduce_bucket_size` does not reach it (B1.3).
-constexpr std::int64_t kBucketElements = 500'000'000;
-
 class Zero0 : public FrameworkHooks {
  public:
   explicit Zero0(const FrameworkContext& context)
@@ -22,7 +19,8 @@ class Zero0 : public FrameworkHooks {
         gradients_(model_.parameters.size()),
         elements_(trainable_parameter_count(model_)),
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
-        wrapped_(strategy_.precision != Precision::Fp32) {}
+        wrapped_(strategy_.precision != Precision::Fp32),
+        overflow_steps_(strategy_.precision == Precision::Fp16 ? context.overflow_steps : 0) {}
 
   void initialize() override {
     builder_.allocate(Bytes(parameter_count(model_)) * bytes_, MemoryClass::Parameters,
@@ -54,22 +52,14 @@ class Zero0 : public FrameworkHooks {
     if (!micro_.boundary || world_size_ == 1) {
       return;
     }
-    std::int64_t sum = 0;
-    int tensors = 0;
+    std::vector<std::int64_t> sizes;
     for (const Parameter& parameter : model_.parameters) {
-      if (!parameter.trainable) {
-        continue;
-      }
-      sum += parameter.elements;
-      ++tensors;
-      if (sum > kBucketElements) {
-        reduce(sum, tensors);
-        sum = 0;
-        tensors = 0;
+      if (parameter.trainable) {
+        sizes.push_back(parameter.elements);  // a missing gradient becomes zeros (B1.3)
       }
     }
-    if (sum > 0) {
-      reduce(sum, tensors);
+    for (const FallbackBucket& bucket : fallback_buckets(sizes)) {
+      reduce(bucket.elements, bucket.tensors);
     }
   }
 
@@ -138,6 +128,9 @@ class Zero0 : public FrameworkHooks {
             "B1.5");
       }
     }
+    if (micro_.step < overflow_steps_) {
+      return;  // the update is skipped
+    }
     const Bytes fp32 = Bytes(elements_) * 4;
     BufferId cast = builder_.allocate(fp32, MemoryClass::TemporaryBuffers, "fp32_gradients",
                                       kComputeStream, "B1.5");
@@ -194,9 +187,26 @@ class Zero0 : public FrameworkHooks {
   std::int64_t elements_;
   int bytes_;
   bool wrapped_;  ///< by the FP16 optimizer (A4.2)
+  int overflow_steps_;
 };
 
 }  // namespace
+
+std::vector<FallbackBucket> fallback_buckets(std::span<const std::int64_t> elements) {
+  // Hard-coded in DeepSpeed: `reduce_bucket_size` does not reach it (B1.3).
+  constexpr std::int64_t kBucketElements = 500'000'000;
+  std::vector<FallbackBucket> buckets;
+  bool open = false;
+  for (const std::int64_t n : elements) {
+    if (!open) {
+      buckets.emplace_back();
+    }
+    buckets.back().elements += n;
+    ++buckets.back().tensors;
+    open = buckets.back().elements <= kBucketElements;
+  }
+  return buckets;
+}
 
 std::unique_ptr<FrameworkHooks> make_zero0(const FrameworkContext& context) {
   return std::make_unique<Zero0>(context);

@@ -9,20 +9,20 @@ namespace {
 
 class Bf16Optimizer : public FrameworkHooks {
  public:
-  explicit Bf16Optimizer(const FrameworkContext& context)
+  Bf16Optimizer(const FrameworkContext& context, FlatLayout layout)
       : model_(context.model),
         strategy_(context.strategy),
         builder_(context.builder),
         group_(context.data_parallel),
         world_size_(context.world_size),
-        elements_(trainable_parameter_count(model_)),
+        layout_(std::move(layout)),
+        elements_(layout_.elements()),
+        padded_(layout_.padded()),
+        partition_(layout_.partitions()),
         gradients_(model_.parameters.size()),
         states_allocated_(context.first_step > 0) {
-    const std::int64_t alignment = 2 * static_cast<std::int64_t>(world_size_);  // B2.1
-    padded_ = (elements_ + alignment - 1) / alignment * alignment;
-    partition_ = padded_ / world_size_;
-    for (const Parameter& parameter : model_.parameters) {
-      tensors_ += parameter.trainable ? 1 : 0;
+    for (const FlatGroup& group : layout_.groups) {
+      tensors_ += static_cast<int>(group.order.size());
     }
   }
 
@@ -61,7 +61,14 @@ class Bf16Optimizer : public FrameworkHooks {
     builder_.kernel(kComputeStream, memory_kernel("zero_gradients", Bytes(elements_) * 2, tensors_),
                     HostWork::KernelLaunch, "B4.2");
     if (micro_.boundary && world_size_ > 1) {
-      reduce();
+      // Each group's buffer is one tensor of the reduction, whatever its size (B4.3).
+      std::vector<std::int64_t> sizes;
+      for (const FlatGroup& group : layout_.groups) {
+        sizes.push_back(group.padded);
+      }
+      for (const FallbackBucket& bucket : fallback_buckets(sizes)) {
+        reduce(bucket);
+      }
     }
   }
 
@@ -75,12 +82,16 @@ class Bf16Optimizer : public FrameworkHooks {
     if (!states_allocated_) {
       allocate_moments();
     }
-    builder_.kernel(kComputeStream, adam_update(strategy_.optimizer, partition_, 1).kernel,
-                    HostWork::OptimizerLaunch, "B4.4");
+    for (const FlatGroup& group : layout_.groups) {
+      builder_.kernel(kComputeStream, adam_update(strategy_.optimizer, group.partition, 1).kernel,
+                      HostWork::OptimizerLaunch, "B4.4");
+    }
     builder_.kernel(kComputeStream, optimizer_kernel("copy_to_weights", Bytes(partition_) * 6),
                     HostWork::KernelLaunch, "B4.4");
     if (world_size_ > 1) {
-      collective(CollectiveKind::AllGather, partition_, padded_, Dtype::Bf16, "B5.2");
+      for (const FlatGroup& group : layout_.groups) {
+        collective(CollectiveKind::AllGather, group.partition, group.padded, Dtype::Bf16, "B5.2");
+      }
     }
     builder_.kernel(kComputeStream, optimizer_kernel("zero_fp32_gradients", Bytes(padded_) * 4),
                     HostWork::KernelLaunch, "B4.4");
@@ -106,23 +117,34 @@ class Bf16Optimizer : public FrameworkHooks {
     builder_.collective(kComputeStream, collective, rule);
   }
 
-  // B4.3: cast all, all-reduce, average, copy back, and one redundant copy.
-  void reduce() {
+  // B4.3: cast all, all-reduce, average, copy back, and one redundant copy. Several buffers in one
+  // message are concatenated first.
+  void reduce(const FallbackBucket& bucket) {
+    const Bytes elements(bucket.elements);
     const int wire_bytes = dtype_bytes(strategy_.communication_dtype);
+    BufferId flat;
+    if (bucket.tensors > 1) {
+      flat = builder_.allocate(elements * 4, MemoryClass::TemporaryBuffers, "flat_gradients",
+                               kComputeStream, "B1.4");
+      builder_.kernel(kComputeStream, memory_kernel("flatten", elements * 8),
+                      HostWork::KernelLaunch, "B1.4");
+    }
     BufferId wire;
     if (wire_bytes != 4) {
-      wire = builder_.allocate(Bytes(padded_) * wire_bytes, MemoryClass::TemporaryBuffers,
+      wire = builder_.allocate(elements * wire_bytes, MemoryClass::TemporaryBuffers,
                                "cast_gradients", kComputeStream, "B4.3");
-      builder_.kernel(kComputeStream, memory_kernel("cast", Bytes(padded_) * (4 + wire_bytes)),
+      builder_.kernel(kComputeStream, memory_kernel("cast", elements * (4 + wire_bytes)),
                       HostWork::KernelLaunch, "B4.3");
     }
-    collective(CollectiveKind::AllReduce, padded_, padded_, strategy_.communication_dtype, "B4.3");
-    builder_.kernel(kComputeStream, memory_kernel("average", Bytes(padded_) * wire_bytes * 2),
+    collective(CollectiveKind::AllReduce, bucket.elements, bucket.elements,
+               strategy_.communication_dtype, "B4.3");
+    builder_.kernel(kComputeStream, memory_kernel("average", elements * wire_bytes * 2),
                     HostWork::KernelLaunch, "B4.3");
     builder_.kernel(kComputeStream,
-                    memory_kernel("copy_back", Bytes(padded_) * (wire_bytes + 4 + 8), 2),
+                    memory_kernel("copy_back", elements * (wire_bytes + 4 + 8), 2 * bucket.tensors),
                     HostWork::KernelLaunch, "B4.3");
     builder_.free(wire);
+    builder_.free(flat);
   }
 
   const Model& model_;
@@ -131,9 +153,10 @@ class Bf16Optimizer : public FrameworkHooks {
   GroupId group_;
   int world_size_;
   MicroBatch micro_;
-  std::int64_t elements_;
-  std::int64_t padded_ = 0;
-  std::int64_t partition_ = 0;
+  FlatLayout layout_;
+  std::int64_t elements_;  ///< of all groups, as the next two
+  std::int64_t padded_;
+  std::int64_t partition_;
   int tensors_ = 0;
   std::vector<BufferId> gradients_;  ///< bf16, by parameter
   bool states_allocated_;
@@ -143,11 +166,13 @@ class Bf16Optimizer : public FrameworkHooks {
 
 bool uses_bf16_optimizer(const Strategy& strategy) {
   return strategy.zero.stage == 1 && strategy.precision == Precision::Bf16 &&
-         strategy.grad_accum_dtype == Dtype::F32;
+         strategy.grad_accum_dtype == Dtype::F32 &&
+         strategy.zero.offload_optimizer.device == OffloadDevice::None;
 }
 
-std::unique_ptr<FrameworkHooks> make_bf16_optimizer(const FrameworkContext& context) {
-  return std::make_unique<Bf16Optimizer>(context);
+std::unique_ptr<FrameworkHooks> make_bf16_optimizer(const FrameworkContext& context,
+                                                    const FlatLayout& layout) {
+  return std::make_unique<Bf16Optimizer>(context, layout);
 }
 
 }  // namespace zerosim

@@ -159,7 +159,8 @@ TEST(Zero12, VolumeIs2PsiWithTheScheduleOfThePaper) {
 // B2 example: parameters 10, 7, 5, N = 4: padded 24, S = 6. Rank 0 touches p0; rank 1 p0 and p1
 // (17); rank 2 p1 and p2 (12); rank 3 p2.
 TEST(Zero12, TheRankThatTouchesMostStandsForAll) {
-  EXPECT_EQ(largest_partition_rank(test::chain({10, 7, 5}), ZeroOptions{}, 4), Rank(1));
+  EXPECT_EQ(largest_partition_rank(flat_layout(test::chain({10, 7, 5}), Strategy{}, 4), 4),
+            Rank(1));
   const Program program = test::build(test::chain({10, 7, 5}), test::deepspeed(2), 4);
   EXPECT_EQ(program.ranks[0].representative, Rank(1));
   for (const Buffer& buffer : program.ranks[0].buffers) {
