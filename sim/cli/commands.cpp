@@ -5,7 +5,7 @@
 namespace zerosim {
 
 std::span<const CommandEntry> commands() {
-  static constexpr std::array<CommandEntry, 8> kCommands = {{
+  static constexpr std::array<CommandEntry, 9> kCommands = {{
       {"", "model", "Modules, parameters, FLOPs and bytes of a model",
        "zerosim model --model llama-2-7b --seq 2048\n"
        "  zerosim model --model llama-3-8b --lora rank=8,targets=q_proj,v_proj\n"
@@ -32,6 +32,9 @@ std::span<const CommandEntry> commands() {
        make_compare_command},
       {"validate", "memory", "Published memory rows against the simulator",
        "zerosim validate memory rows.csv", make_validate_memory_command},
+      {"validate", "schedule", "Recorded collectives of real runs against the simulator's",
+       "zerosim validate schedule ds_s2_bf16_w2.json ddp_fp32_w2.json",
+       make_validate_schedule_command},
       {"topo", "presets", "The clusters that --cluster knows by name", "zerosim topo presets",
        make_topo_presets_command},
   }};

@@ -1,0 +1,504 @@
+#include "validate/recording.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "sim/base/text.h"
+
+namespace zerosim {
+
+namespace {
+
+constexpr const char* kRoot = "(root)";
+constexpr int kLargestWorld = 1'000'000;
+constexpr Json::ArrayIndex kCollectiveCells = 12;
+constexpr Json::ArrayIndex kMarkerCells = 7;
+
+constexpr std::array<Dtype, 7> kDtypes = {Dtype::Bf16, Dtype::F16, Dtype::F32, Dtype::F64,
+                                          Dtype::U8,   Dtype::I64, Dtype::I32};
+constexpr std::array<Phase, 4> kPhases = {Phase::Init, Phase::Forward, Phase::Backward,
+                                          Phase::Step};
+/// Functions of torch.distributed that move data or synchronise.
+constexpr std::array<std::string_view, 17> kOperations = {"all_reduce",
+                                                          "reduce",
+                                                          "broadcast",
+                                                          "all_gather",
+                                                          "all_gather_into_tensor",
+                                                          "all_gather_object",
+                                                          "reduce_scatter",
+                                                          "reduce_scatter_tensor",
+                                                          "all_to_all",
+                                                          "all_to_all_single",
+                                                          "barrier",
+                                                          "gather",
+                                                          "scatter",
+                                                          "send",
+                                                          "recv",
+                                                          "isend",
+                                                          "irecv"};
+
+std::string plain_module(const std::string& name) {
+  return name == kRoot ? "" : name;
+}
+
+/// What a cell holds, for messages.
+std::string found(const JsonValue& value) {
+  std::string text = to_text(value, /*indented=*/false);
+  constexpr std::size_t kLongest = 40;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+[[noreturn]] void fail(const JsonDocument& document, const JsonValue& value,
+                       const std::string& path, const std::string& message) {
+  throw ConfigError(document.location(value), format("{}: {}", path, message));
+}
+
+/// One of a list of words.
+std::size_t word_index(const JsonDocument& document, const JsonValue& value,
+                       const std::string& path, const std::vector<std::string>& words) {
+  if (value.isString()) {
+    const auto word = std::find(words.begin(), words.end(), value.asString());
+    if (word != words.end()) return static_cast<std::size_t>(word - words.begin());
+  }
+  const std::string hint = value.isString() ? did_you_mean(value.asString(), words) : "";
+  fail(document, value, path,
+       format("found {}, expected one of {}{}", found(value), join(words, ", "), hint));
+}
+
+template <typename Value, std::size_t N>
+std::vector<std::string> words_of(const std::array<Value, N>& values) {
+  std::vector<std::string> words;
+  for (const Value& value : values) {
+    if constexpr (std::is_same_v<Value, std::string_view>) {
+      words.emplace_back(value);
+    } else {
+      words.emplace_back(to_string(value));
+    }
+  }
+  return words;
+}
+
+/// The cells of one row, each with its place.
+class Cells {
+ public:
+  Cells(const JsonDocument& document, const JsonValue& row, std::string path)
+      : document_(document), row_(row), path_(std::move(path)) {
+    if (!row.isArray()) fail(document, row, path_, "found no array, expected a row");
+  }
+
+  void expect(Json::ArrayIndex count, std::string_view columns) const {
+    if (row_.size() == count) return;
+    fail(document_, row_, path_,
+         format("found {} cells, expected {}: {}", row_.size(), count, columns));
+  }
+  [[nodiscard]] Json::ArrayIndex size() const { return row_.size(); }
+  [[nodiscard]] std::string text(Json::ArrayIndex i, std::string_view what) const {
+    if (row_[i].isString()) return row_[i].asString();
+    reject(i, format("expected text: {}", what));
+  }
+  [[nodiscard]] std::int64_t integer(Json::ArrayIndex i, std::string_view what,
+                                     std::int64_t largest) const {
+    if (row_[i].isInt64()) {
+      const std::int64_t value = row_[i].asInt64();
+      if (value >= 0 && value <= largest) return value;
+    }
+    reject(i, format("expected an integer from 0 to {}: {}", largest, what));
+  }
+  [[nodiscard]] std::vector<std::int64_t> integers(Json::ArrayIndex i,
+                                                   std::string_view what) const {
+    if (!row_[i].isArray()) reject(i, format("expected an array of integers: {}", what));
+    const Cells cells(document_, row_[i], path_of(i));
+    std::vector<std::int64_t> result;
+    for (Json::ArrayIndex k = 0; k < row_[i].size(); ++k) {
+      result.push_back(cells.integer(k, what, std::numeric_limits<std::int64_t>::max()));
+    }
+    return result;
+  }
+  [[nodiscard]] std::vector<std::string> texts(Json::ArrayIndex i, std::string_view what) const {
+    if (!row_[i].isArray()) reject(i, format("expected an array of texts: {}", what));
+    const Cells cells(document_, row_[i], path_of(i));
+    std::vector<std::string> result;
+    for (Json::ArrayIndex k = 0; k < row_[i].size(); ++k) result.push_back(cells.text(k, what));
+    return result;
+  }
+  [[nodiscard]] std::size_t word(Json::ArrayIndex i, const std::vector<std::string>& words) const {
+    return word_index(document_, row_[i], path_of(i), words);
+  }
+  /// The extra cell of a row: an object or null.
+  [[nodiscard]] JsonObject object(Json::ArrayIndex i) const {
+    static const JsonValue kEmpty(Json::objectValue);
+    return {document_, row_[i].isNull() ? kEmpty : row_[i], path_of(i)};
+  }
+  [[noreturn]] void reject(Json::ArrayIndex i, const std::string& expected) const {
+    fail(document_, row_[i], path_of(i), format("found {}, {}", found(row_[i]), expected));
+  }
+
+ private:
+  [[nodiscard]] std::string path_of(Json::ArrayIndex i) const { return format("{}[{}]", path_, i); }
+
+  const JsonDocument& document_;
+  const JsonValue& row_;
+  std::string path_;
+};
+
+/// The rows of an array, or nothing if the key is absent.
+std::vector<Cells> rows_of(JsonObject& object, const std::string& key, bool required) {
+  const JsonValue& value = object.raw(key);
+  if (value.isNull() && !required) return {};
+  if (!value.isArray()) {
+    object.fail(key, value.isNull() ? "missing, expected an array"
+                                    : format("found {}, expected an array", found(value)));
+  }
+  std::vector<Cells> rows;
+  for (Json::ArrayIndex i = 0; i < value.size(); ++i) {
+    rows.emplace_back(object.document(), value[i], format("{}[{}]", object.path_of(key), i));
+  }
+  return rows;
+}
+
+// --------------------------------------------------------------------------------------------
+// Description
+
+class DescriptionReader {
+ public:
+  DescriptionReader(const JsonDocument& document, std::string_view text)
+      : document_(document), text_(text), root_(document, document.root(), "") {}
+
+  RecordingDescription read() {
+    result_.file = document_.file();
+    read_kind();
+    read_spec();
+    read_parameters();
+    read_groups();
+    read_modules();
+    result_.frozen = optional_strings(root_, "frozen");
+    result_.leaf_modules = optional_strings(root_, "leaf_modules");
+    read_routing();
+    read_ds_config();
+    return std::move(result_);
+  }
+
+ private:
+  static std::vector<std::string> optional_strings(JsonObject& object, const std::string& key) {
+    return object.raw(key).isNull() ? std::vector<std::string>{} : object.strings(key);
+  }
+
+  void read_kind() {
+    const std::vector<std::string> kinds = {"deepspeed", "ddp", "fsdp"};
+    if (!root_.has("kind")) {
+      root_.fail("kind", format("missing, expected a recording of the kind {}", join(kinds, ", ")));
+    }
+    result_.kind =
+        static_cast<RecordedKind>(word_index(document_, root_.raw("kind"), "kind", kinds));
+    JsonObject versions = root_.object("versions");
+    result_.torch_version = versions.string("torch");
+    if (result_.kind != RecordedKind::DeepSpeed) return;
+    const std::string version = versions.string("deepspeed");
+    result_.deepspeed_version = version.starts_with("v") ? version.substr(1) : version;
+  }
+
+  void read_spec() {
+    JsonObject spec = root_.object("spec");
+    RecordedSpec& result = result_.spec;
+    const std::int64_t world = spec.integer_at_least("world", 1);
+    if (world > kLargestWorld) {
+      spec.fail("world", format("found {}, expected 1 to {}", world, kLargestWorld));
+    }
+    result.world = static_cast<int>(world);
+    result.model = spec.string("model");
+    result.grad_accum = spec.integer_at_least("gas", 1);
+    result.checkpointing = optional_word(spec, "ckpt", {"reentrant", "nonreentrant"}).has_value();
+    result.two_groups = spec.optional_boolean("two_groups").value_or(false);
+    if (const auto word = optional_word(spec, "zero_init", {"zero", "mics"})) {
+      result.zero_init = *word == 0 ? ZeroInit::Zero : ZeroInit::Mics;
+    }
+    result.input_gradients = spec.optional_boolean("input_grads").value_or(false);
+    result.leaf_classes = optional_strings(spec, "leaf_classes");
+    if (const auto word = optional_word(spec, "dtype", {"fp32", "bf16", "fp16"})) {
+      result.dtype = std::array{Dtype::F32, Dtype::Bf16, Dtype::F16}[*word];
+    }
+    read_options(spec);
+    read_environment(spec);
+    // Said in words here, in full elsewhere in the file, or of no consequence.
+    for (const char* key : {"kind", "name", "note", "frozen", "routing"}) {
+      static_cast<void>(spec.has(key));
+    }
+    for (const std::string& key : spec.unknown_keys()) {
+      result_.notes.push_back(
+          format("{}: spec.{} is not known and not followed", document_.file(), key));
+    }
+  }
+
+  [[nodiscard]] std::optional<std::size_t> optional_word(
+      JsonObject& object, const std::string& key, const std::vector<std::string>& words) const {
+    const JsonValue& value = object.raw(key);
+    if (value.isNull()) return std::nullopt;
+    return word_index(document_, value, object.path_of(key), words);
+  }
+
+  /// Arguments of DistributedDataParallel, under torch's names; and whether the loop enters
+  /// `no_sync()`. FSDP's are not read: it is not simulated.
+  void read_options(JsonObject& spec) {
+    DdpOptions& ddp = result_.spec.ddp;
+    ddp.no_sync = false;
+    std::optional<JsonObject> opts = spec.optional_object("opts");
+    if (!opts || result_.kind != RecordedKind::Ddp) return;
+    if (const std::optional<double> cap = opts->optional_number("bucket_cap_mb")) {
+      if (*cap <= 0) opts->fail("bucket_cap_mb", format("found {}, expected more than 0", *cap));
+      ddp.bucket_cap_mib = *cap;
+    }
+    const auto flag = [&](const char* key, bool& value) {
+      value = opts->optional_boolean(key).value_or(value);
+    };
+    flag("no_sync", ddp.no_sync);
+    flag("gradient_as_bucket_view", ddp.gradient_as_bucket_view);
+    flag("find_unused_parameters", ddp.find_unused_parameters);
+    flag("static_graph", ddp.static_graph);
+    flag("broadcast_buffers", ddp.broadcast_buffers);
+    opts->reject_unknown_keys();
+  }
+
+  void read_environment(JsonObject& spec) {
+    std::optional<JsonObject> environment = spec.optional_object("env");
+    if (!environment) return;
+    if (const auto text = environment->optional_string("NDEV_PER_NODE")) {
+      const bool digits = !text->empty() && text->size() <= 4 &&
+                          text->find_first_not_of("0123456789") == std::string::npos;
+      if (!digits || std::stoi(*text) == 0) {
+        environment->fail("NDEV_PER_NODE",
+                          format("found \"{}\", expected a number of GPUs", *text));
+      }
+      result_.spec.gpus_per_node = std::stoi(*text);
+    }
+  }
+
+  void read_parameters() {
+    for (const Cells& cells : rows_of(root_, "params", /*required=*/true)) {
+      cells.expect(4, "name, shape, elements, owning module");
+      RecordedParameter parameter;
+      parameter.name = cells.text(0, "the parameter's name");
+      parameter.shape = cells.integers(1, "the parameter's shape");
+      std::int64_t elements = 1;
+      for (const std::int64_t extent : parameter.shape) {
+        if (__builtin_mul_overflow(elements, extent, &elements)) {
+          cells.reject(1, "expected a shape whose product fits 64 bits");
+        }
+      }
+      if (cells.integer(2, "the elements", std::numeric_limits<std::int64_t>::max()) != elements) {
+        cells.reject(2, format("expected {}, the product of the shape", elements));
+      }
+      parameters_.insert(parameter.name);
+      result_.parameters.push_back(std::move(parameter));
+    }
+  }
+
+  void read_groups() {
+    for (const Cells& cells : rows_of(root_, "groups", /*required=*/true)) {
+      std::vector<int>& ranks = result_.groups.emplace_back();
+      for (Json::ArrayIndex i = 0; i < cells.size(); ++i) {
+        ranks.push_back(static_cast<int>(cells.integer(i, "a rank", result_.spec.world - 1)));
+      }
+    }
+  }
+
+  void read_modules() {
+    for (const Cells& cells : rows_of(root_, "modules", /*required=*/false)) {
+      cells.expect(3, "name, class, own parameters");
+      RecordedModule module;
+      module.name = plain_module(cells.text(0, "the module's name"));
+      module.class_name = cells.text(1, "its class");
+      module.parameters = cells.texts(2, "its own parameters");
+      for (const std::string& name : module.parameters) {
+        if (parameters_.contains(name)) continue;
+        cells.reject(2, format("expected names of params: \"{}\" is none", name));
+      }
+      result_.modules.push_back(std::move(module));
+    }
+  }
+
+  void read_routing() {
+    const JsonValue& rows = root_.raw("routing");
+    Json::ArrayIndex i = 0;
+    for (const Cells& cells : rows_of(root_, "routing", /*required=*/false)) {
+      cells.expect(4, "step, micro step, module, tokens for each expert");
+      MeasuredRouting routing;
+      routing.when = {static_cast<int>(cells.integer(0, "the step", kLargestWorld)),
+                      static_cast<int>(cells.integer(1, "the micro step", kLargestWorld))};
+      routing.module = cells.text(2, "the module");
+      routing.tokens = cells.integers(3, "tokens of each expert");
+      routing.where = document_.location(rows[i++]);
+      result_.routing.push_back(std::move(routing));
+    }
+  }
+
+  void read_ds_config() {
+    if (result_.kind != RecordedKind::DeepSpeed) return;
+    const JsonObject config = root_.object("ds_config");
+    const JsonValue& value = config.value();
+    const SourceLocation where = document_.location(value);
+    const auto begin = static_cast<std::size_t>(value.getOffsetStart());
+    const auto end = static_cast<std::size_t>(value.getOffsetLimit());
+    result_.ds_config = std::string(static_cast<std::size_t>(where.line - 1), '\n') +
+                        std::string(static_cast<std::size_t>(where.column - 1), ' ') +
+                        std::string(text_.substr(begin, end - begin));
+  }
+
+  const JsonDocument& document_;
+  std::string_view text_;
+  JsonObject root_;
+  RecordingDescription result_;
+  std::set<std::string> parameters_;
+};
+
+// --------------------------------------------------------------------------------------------
+// Events
+
+class EventReader {
+ public:
+  EventReader(const JsonDocument& document, const RecordingDescription& description)
+      : document_(document), description_(description) {}
+
+  std::array<std::vector<RecordedRow>, kRecordedSteps> read() {
+    JsonObject root(document_, document_.root(), "");
+    JsonObject events = root.object("events");
+    static_cast<void>(events.has("init"));
+    for (int step = 0; step < kRecordedSteps; ++step) read_step(events, step);
+    events.reject_unknown_keys();
+    return std::move(steps_);
+  }
+
+ private:
+  void read_step(JsonObject& events, int step) {
+    const std::string key = std::to_string(step);
+    const JsonValue& value = events.raw(key);
+    auto& rows = steps_[static_cast<std::size_t>(step)];
+    if (value.isString()) {
+      rows = steps_[same_step(value, events.path_of(key), step)];
+      return;
+    }
+    const std::string path = events.path_of(key);
+    if (!value.isArray()) {
+      const std::string was = value.isNull() ? "missing" : "found " + found(value);
+      events.fail(key, was + R"(, expected an array of rows or "same as N")");
+    }
+    for (Json::ArrayIndex i = 0; i < value.size(); ++i) {
+      rows.push_back(read_row(value[i], format("{}[{}]", path, i)));
+    }
+  }
+
+  /// The earlier step that "same as N" names.
+  [[nodiscard]] std::size_t same_step(const JsonValue& value, const std::string& path,
+                                      int step) const {
+    for (int earlier = 0; earlier < step; ++earlier) {
+      if (value.asString() == format("same as {}", earlier)) {
+        return static_cast<std::size_t>(earlier);
+      }
+    }
+    fail(document_, value, path,
+         format("found {}, expected an array of rows{}", found(value),
+                step == 0 ? "" : R"( or "same as" an earlier step)"));
+  }
+
+  [[nodiscard]] RecordedRow read_row(const JsonValue& value, const std::string& path) const {
+    const Cells cells(document_, value, path);
+    RecordedRow row;
+    row.source = &value;
+    if (value.empty()) fail(document_, value, path, R"(found an empty row, expected "c" or "m")");
+    if (cells.word(0, {"c", "m"}) == 0) {
+      row.collective = read_collective(cells);
+    } else {
+      row.marker = read_marker(cells);
+    }
+    return row;
+  }
+
+  static int read_int(const Cells& cells, Json::ArrayIndex i, std::string_view what) {
+    return static_cast<int>(cells.integer(i, what, std::numeric_limits<int>::max()));
+  }
+  static std::int64_t read_elements(const Cells& cells, Json::ArrayIndex i, std::string_view what) {
+    return cells.integer(i, what, std::numeric_limits<std::int64_t>::max());
+  }
+
+  [[nodiscard]] RecordedCollective read_collective(const Cells& cells) const {
+    cells.expect(kCollectiveCells,
+                 "\"c\", op, micro step, phase, input and output elements, type, group, async, "
+                 "module, site, extra");
+    RecordedCollective result;
+    result.op = words_of(kOperations)[cells.word(1, words_of(kOperations))];
+    result.micro_step = read_int(cells, 2, "the micro step");
+    result.phase = kPhases[cells.word(3, words_of(kPhases))];
+    result.input_elements = read_elements(cells, 4, "elements of the input");
+    result.output_elements = read_elements(cells, 5, "elements of the output");
+    result.dtype = kDtypes[cells.word(6, words_of(kDtypes))];
+    result.group = read_group(cells);
+    result.async = cells.integer(8, "1 if the caller waits later", 1) == 1;
+    result.module = cells.text(9, "the module");
+    JsonObject extra = cells.object(11);
+    for (const char* key : {"dst", "src"}) {
+      if (!extra.raw(key).isNull()) result.root = static_cast<int>(extra.integer_at_least(key, 0));
+    }
+    result.coalesced = extra.optional_integer("co");
+    return result;
+  }
+
+  [[nodiscard]] std::size_t read_group(const Cells& cells) const {
+    const std::size_t count = description_.groups.size();
+    const auto group = static_cast<std::size_t>(read_elements(cells, 7, "an index into groups"));
+    if (group >= count) {
+      cells.reject(7, format("expected an index into groups, of which there are {}", count));
+    }
+    return group;
+  }
+
+  static RecordedMarker read_marker(const Cells& cells) {
+    cells.expect(kMarkerCells, "\"m\", what, micro step, phase, elements, module, extra");
+    RecordedMarker result;
+    result.what = cells.text(1, "what the marker marks");
+    result.micro_step = read_int(cells, 2, "the micro step");
+    result.phase = kPhases[cells.word(3, words_of(kPhases))];
+    result.elements = read_elements(cells, 4, "elements");
+    result.module = cells.text(5, "the module");
+    JsonObject extra = cells.object(6);
+    for (const char* key : {"params", "units"}) {
+      if (!extra.raw(key).isNull()) result.names = extra.strings(key);
+    }
+    return result;
+  }
+
+  const JsonDocument& document_;
+  const RecordingDescription& description_;
+  std::array<std::vector<RecordedRow>, kRecordedSteps> steps_;
+};
+
+/// The text as the document's offsets count it.
+std::string without_byte_order_mark(std::string text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
+
+}  // namespace
+
+Recording parse_recording(std::string text, const std::string& name) {
+  const std::string own = without_byte_order_mark(std::move(text));
+  JsonDocument document = JsonDocument::from_text(own, name);
+  RecordingDescription description = DescriptionReader(document, own).read();
+  auto steps = EventReader(document, description).read();
+  return {std::move(description), std::move(steps), std::move(document)};
+}
+
+Recording load_recording(const std::string& path) {
+  return parse_recording(read_file(path), path);
+}
+
+RecordingDescription parse_recording_description(std::string text, const std::string& name) {
+  const std::string own = without_byte_order_mark(std::move(text));
+  const JsonDocument document = JsonDocument::from_text(own, name);
+  return DescriptionReader(document, own).read();
+}
+
+}  // namespace zerosim

@@ -1,0 +1,125 @@
+/// \file
+/// A recorded training run of three steps (data/deepspeed_golden/README.md): what was run, and what
+/// rank 0 asked of torch.distributed.
+///
+/// The two halves are kept apart. `RecordingDescription` says what was run: configuration, network,
+/// routing. The events are what came out of it. The other results of a file (`init` events,
+/// `live_bytes`, `inventory`, `losses`, `module_calls`, `external_params`, ...) are not read at
+/// all: they are for the simulator to predict.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/dtype.h"
+#include "sim/base/error.h"
+#include "sim/base/json.h"
+#include "sim/model/routing.h"
+#include "sim/program/program.h"
+#include "sim/strategy/strategy.h"
+
+namespace zerosim {
+
+enum class RecordedKind { DeepSpeed, Ddp, Fsdp };
+
+/// Key `spec`: what the recording script was asked for.
+struct RecordedSpec {
+  int world = 1;
+  std::string model;            ///< "gpt_small"
+  std::int64_t grad_accum = 1;  ///< key `gas`
+  bool checkpointing = false;   ///< key `ckpt`: "reentrant" or "nonreentrant", by block
+  bool two_groups = false;      ///< optimizer groups: matrices and embeddings, then vectors
+  ZeroInit zero_init = ZeroInit::None;
+  bool input_gradients = false;           ///< key `input_grads`
+  std::vector<std::string> leaf_classes;  ///< given to `set_z3_leaf_modules`
+  Dtype dtype = Dtype::F32;               ///< DDP: of the parameters
+  DdpOptions ddp;                         ///< DDP: key `opts`; its no_sync is false if absent
+  std::optional<int> gpus_per_node;       ///< `env.NDEV_PER_NODE`
+};
+
+struct RecordedParameter {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+struct RecordedModule {
+  std::string name;  ///< "" is the root
+  std::string class_name;
+  std::vector<std::string> parameters;  ///< own ones, each under its first name
+};
+
+/// What was run.
+struct RecordingDescription {
+  std::string file;  ///< for messages
+  RecordedKind kind = RecordedKind::DeepSpeed;
+  std::string deepspeed_version;  ///< "0.19.5"; empty unless DeepSpeed's
+  std::string torch_version;      ///< "1.13.0a0"
+  RecordedSpec spec;
+  /// Text of the configuration behind as much white space as puts it where it is in the file;
+  /// empty unless DeepSpeed's.
+  std::string ds_config;
+  std::vector<RecordedParameter> parameters;  ///< in order of registration
+  std::vector<std::vector<int>> groups;       ///< ranks of each process group, rank 0's view
+  std::vector<RecordedModule> modules;        ///< in order of `named_modules()`; may be empty
+  std::vector<std::string> frozen;
+  std::vector<std::string> leaf_modules;
+  std::vector<MeasuredRouting> routing;  ///< rank 0's, by step and micro step
+  std::vector<std::string> notes;        ///< keys of `spec` that are not known and not followed
+};
+
+/// One collective that rank 0 asked for.
+struct RecordedCollective {
+  std::string op;  ///< "all_gather_into_tensor"
+  int micro_step = 0;
+  Phase phase = Phase::Forward;
+  std::int64_t input_elements = 0;
+  std::int64_t output_elements = 0;
+  Dtype dtype = Dtype::F32;
+  std::size_t group = 0;  ///< index into `RecordingDescription::groups`
+  bool async = false;
+  std::string module;  ///< "(root)" is the root, "" none
+  std::optional<int> root;
+  std::optional<std::int64_t> coalesced;
+};
+
+/// Why something happened; no traffic.
+struct RecordedMarker {
+  std::string what;  ///< "flush_bucket"
+  int micro_step = 0;
+  Phase phase = Phase::Forward;
+  std::int64_t elements = 0;
+  std::string module;
+  std::vector<std::string> names;  ///< parameters or units
+};
+
+/// Either of the two.
+struct RecordedRow {
+  std::optional<RecordedCollective> collective;
+  std::optional<RecordedMarker> marker;
+  const JsonValue* source = nullptr;  ///< in `Recording::document`
+};
+
+inline constexpr int kRecordedSteps = 3;
+
+struct Recording {
+  RecordingDescription description;
+  std::array<std::vector<RecordedRow>, kRecordedSteps> steps;
+  JsonDocument document;  ///< keeps what `RecordedRow::source` points to
+
+  [[nodiscard]] SourceLocation location(const RecordedRow& row) const {
+    return document.location(*row.source);
+  }
+};
+
+/// \throws ConfigError  with file, line, column, what was found and what was expected.
+[[nodiscard]] Recording load_recording(const std::string& path);
+/// The same for text; `name` stands for the file in messages.
+[[nodiscard]] Recording parse_recording(std::string text, const std::string& name);
+/// Only what was run; the text needs no `events`.
+[[nodiscard]] RecordingDescription parse_recording_description(std::string text,
+                                                               const std::string& name);
+
+}  // namespace zerosim
