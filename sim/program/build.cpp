@@ -153,6 +153,9 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   for (const Module& module : model.modules) {
     program.module_names.push_back(module.name);
   }
+  for (const Parameter& parameter : model.parameters) {
+    program.parameter_names.push_back(parameter.name);
+  }
 
   const FlatLayout layout = partitions_flat_tensor(strategy)
                                 ? flat_layout(model, strategy, options.world_size)

@@ -63,6 +63,13 @@ OpId RankProgramBuilder::host(HostCost cost, std::string_view rule) {
   return OpId(program_.ops.size() - 1);
 }
 
+OpId RankProgramBuilder::host_pass(const HostPass& pass, std::string_view rule) {
+  append(OpKind::Host, {HostWork::KernelLaunch}, rule).payload =
+      static_cast<std::int32_t>(program_.host_passes.size());
+  program_.host_passes.push_back(pass);
+  return OpId(program_.ops.size() - 1);
+}
+
 OpId RankProgramBuilder::kernel(StreamId stream, const Kernel& kernel, HostWork work,
                                 std::string_view rule) {
   Op& op = append(OpKind::Kernel, {work, kernel.launches}, rule);
@@ -75,7 +82,11 @@ OpId RankProgramBuilder::copy(StreamId stream, const Copy& copy, std::string_vie
   Op& op = append(OpKind::Copy, {HostWork::KernelLaunch}, rule);
   op.payload = static_cast<std::int32_t>(program_.copies.size());
   program_.copies.push_back(copy);
-  return enqueue(op, stream);
+  const OpId id = enqueue(op, stream);
+  if (!copy.pinned) {
+    host_wait(id, rule);
+  }
+  return id;
 }
 
 OpId RankProgramBuilder::collective(StreamId caller, const Collective& collective,
@@ -137,12 +148,28 @@ BufferId RankProgramBuilder::allocate(Bytes bytes, MemoryClass memory_class, std
   return BufferId(program_.buffers.size() - 1);
 }
 
+BufferId RankProgramBuilder::allocate_on_host(Bytes bytes, MemoryClass memory_class,
+                                              std::string_view owner, bool pinned,
+                                              std::string_view rule) {
+  const BufferId id = allocate(bytes, memory_class, owner, kComputeStream, rule);
+  program_.buffers.back().place = pinned ? MemoryPlace::PinnedHost : MemoryPlace::Host;
+  return id;
+}
+
 void RankProgramBuilder::free(BufferId& buffer, std::string_view rule) {
   if (!buffer.valid()) {
     return;
   }
   append(OpKind::Free, {HostWork::None, 0}, rule).payload = buffer.value();
   buffer = BufferId();
+}
+
+void RankProgramBuilder::annotate(AnnotationKind kind, std::int64_t elements,
+                                  const std::vector<ParameterId>& parameters) {
+  program_.annotations.push_back({kind, OpId(program_.ops.size()), elements,
+                                  static_cast<std::uint32_t>(program_.annotated.size()),
+                                  static_cast<std::uint32_t>(parameters.size())});
+  program_.annotated.insert(program_.annotated.end(), parameters.begin(), parameters.end());
 }
 
 Kernel memory_kernel(std::string_view name, Bytes bytes, int launches) {

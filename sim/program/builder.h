@@ -45,7 +45,11 @@ class RankProgramBuilder {
   /// \name Operations
   ///@{
   OpId host(HostCost cost, std::string_view rule);
+  /// The host thread goes through host memory; what it issues next waits.
+  OpId host_pass(const HostPass& pass, std::string_view rule);
   OpId kernel(StreamId stream, const Kernel& kernel, HostWork work, std::string_view rule);
+  /// Of pageable memory the host waits for the end: the driver copies it piece by piece through
+  /// pinned memory of its own. \returns the copy.
   OpId copy(StreamId stream, const Copy& copy, std::string_view rule);
   /// The communicator waits for all that `caller` holds; unless async, `caller` then waits for it
   /// (0.4). \returns the collective itself.
@@ -65,9 +69,16 @@ class RankProgramBuilder {
   ///@{
   BufferId allocate(Bytes bytes, MemoryClass memory_class, std::string_view owner,
                     StreamId pool = kComputeStream, std::string_view rule = "");
+  /// The same on the host.
+  BufferId allocate_on_host(Bytes bytes, MemoryClass memory_class, std::string_view owner,
+                            bool pinned, std::string_view rule);
   /// Frees and forgets; nothing if not valid.
   void free(BufferId& buffer, std::string_view rule = "");
   ///@}
+
+  /// Explains what is issued next.
+  void annotate(AnnotationKind kind, std::int64_t elements,
+                const std::vector<ParameterId>& parameters);
 
   /// comms_logger: the device is synchronised after each collective (0.7).
   void synchronize_after_collectives(bool on) { synchronize_after_collectives_ = on; }

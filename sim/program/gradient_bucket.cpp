@@ -59,6 +59,11 @@ void GradientBucket::flush() {
     builder_.stream_wait(kComputeStream, previous, "B3.5");
   }
   if (!entries_.empty()) {
+    std::vector<ParameterId> parameters;
+    for (const BucketEntry& entry : entries_) {
+      parameters.push_back(entry.parameter);
+    }
+    builder_.annotate(AnnotationKind::FlushBucket, elements_, parameters);
     if (world_size_ > 1) {
       reduce();
     }

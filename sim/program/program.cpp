@@ -1,5 +1,6 @@
 #include "sim/program/program.h"
 
+#include <algorithm>
 #include <array>
 
 #include "sim/base/error.h"
@@ -20,6 +21,7 @@ std::size_t payloads(const RankProgram& rank, OpKind kind) {
     case OpKind::Free:
       return rank.buffers.size();
     case OpKind::Host:
+      return rank.host_passes.size();
     case OpKind::StreamWait:
     case OpKind::HostWait:
       return 0;
@@ -33,8 +35,10 @@ void check_op(const RankProgram& rank, std::size_t index) {
            "device operations and only they have a stream");
   ZS_CHECK(!op.stream.valid() || op.stream.index() < rank.streams.size(), "stream exists");
   const std::size_t limit = payloads(rank, op.kind);
-  ZS_CHECK(limit == 0 || (op.payload >= 0 && static_cast<std::size_t>(op.payload) < limit),
-           "payload exists");
+  const bool optional = op.kind == OpKind::Host && op.payload < 0;
+  ZS_CHECK(
+      limit == 0 || optional || (op.payload >= 0 && static_cast<std::size_t>(op.payload) < limit),
+      "payload exists");
   for (const OpId dependency : rank.dependencies_of(op)) {
     ZS_CHECK(dependency.valid() && dependency.index() < index, "dependencies point backwards");
     ZS_CHECK(runs_on_device(rank.ops[dependency.index()].kind),
@@ -90,6 +94,16 @@ std::string_view to_string(MemoryClass memory_class) {
   return kNames[static_cast<std::size_t>(memory_class)];
 }
 
+std::string_view to_string(AnnotationKind kind) {
+  switch (kind) {
+    case AnnotationKind::FlushBucket:
+      return "flush_bucket";
+    case AnnotationKind::Bucket:
+      return "bucket";
+  }
+  return "";
+}
+
 std::string_view to_string(CollectiveKind kind) {
   constexpr std::array<std::string_view, 5> kNames = {
       "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast", "reduce"};
@@ -101,6 +115,11 @@ Bytes collective_size(const Collective& collective) {
                                     ? collective.output_elements
                                     : collective.input_elements;
   return Bytes(elements) * dtype_bytes(collective.dtype);
+}
+
+bool uses_host_memory(const Program& program) {
+  return std::any_of(program.ranks.begin(), program.ranks.end(),
+                     [](const RankProgram& rank) { return !rank.host_passes.empty(); });
 }
 
 void check_program(const Program& program) {

@@ -97,14 +97,30 @@ struct Copy {
   enum class Direction : std::uint8_t { HostToDevice, DeviceToHost };
   Direction direction = Direction::HostToDevice;
   Bytes bytes;
+  bool pinned = true;  ///< the host side is page-locked
 };
 
-/// A piece of device memory with its owner; its life is an Allocate and a Free operation.
+/// What a Host operation reads and writes of host memory, as large vectors are gone through with
+/// all threads of the rank: CPU Adam, scaling, casts.
+struct HostPass {
+  std::string_view name;  ///< string literal: "cpu_adam"
+  Bytes bytes;            ///< read + written
+};
+
+/// Where a buffer lies.
+enum class MemoryPlace : std::uint8_t {
+  Device,      ///< of the caching allocator
+  Host,        ///< ordinary, pageable
+  PinnedHost,  ///< page-locked, of PyTorch's host allocator (E6)
+};
+
+/// A piece of memory with its owner; its life is an Allocate and a Free operation.
 struct Buffer {
   Bytes bytes;
   MemoryClass memory_class = MemoryClass::TemporaryBuffers;
-  StreamId stream;         ///< whose allocator pool (E8)
+  StreamId stream;         ///< whose allocator pool (E8); on the host without meaning
   std::string_view owner;  ///< string literal: "ipg_bucket", "saved_activation"
+  MemoryPlace place = MemoryPlace::Device;
 };
 
 struct Op {
@@ -113,13 +129,32 @@ struct Op {
   HostWork host_work = HostWork::None;
   std::uint16_t host_count = 0;  ///< how many such pieces of host work
   StreamId stream;  ///< Kernel, Copy, StreamWait: the stream; Collective: its communicator's
-  std::int32_t payload = -1;  ///< index into kernels, copies, collectives or buffers
+  /// Index into kernels, copies, collectives, buffers; of a Host operation into host_passes, or -1:
+  /// it goes through no memory.
+  std::int32_t payload = -1;
   std::uint32_t first_dependency = 0;
   std::uint32_t dependency_count = 0;
   ModuleId module;
   std::int16_t step = 0;
   std::int16_t micro_step = 0;
   std::string_view rule;  ///< "C4.3": rule of spec/zero_schedule.md; string literal
+};
+
+/// Why an operation is there: the markers of the recordings. They carry no traffic and no time.
+enum class AnnotationKind : std::uint8_t {
+  FlushBucket,  ///< a reduce bucket with its gradients, before its collectives (B3.3)
+  Bucket,       ///< the same of DDP, in bucket order (D1.4)
+};
+/// Words of the recordings: "flush_bucket", "bucket".
+[[nodiscard]] std::string_view to_string(AnnotationKind kind);
+
+/// Explains the operation that follows it.
+struct Annotation {
+  AnnotationKind kind = AnnotationKind::FlushBucket;
+  OpId before;                ///< the next operation; one past the last if there is none
+  std::int64_t elements = 0;  ///< of its parameters, without padding
+  std::uint32_t first_parameter = 0;
+  std::uint32_t parameter_count = 0;
 };
 
 struct Stream {
@@ -137,8 +172,15 @@ struct RankProgram {
   std::vector<Kernel> kernels;
   std::vector<Copy> copies;
   std::vector<Collective> collectives;
+  std::vector<HostPass> host_passes;
   std::vector<Buffer> buffers;
 
+  std::vector<Annotation> annotations;  ///< in host order
+  std::vector<ParameterId> annotated;   ///< pool of their parameters
+
+  [[nodiscard]] std::span<const ParameterId> parameters_of(const Annotation& annotation) const {
+    return {annotated.data() + annotation.first_parameter, annotation.parameter_count};
+  }
   [[nodiscard]] std::span<const OpId> dependencies_of(const Op& op) const {
     return {dependencies.data() + op.first_dependency, op.dependency_count};
   }
@@ -161,10 +203,14 @@ struct Program {
   std::vector<ProcessGroup> groups;
   std::vector<RankProgram> ranks;
   std::vector<std::string> module_names;
+  std::vector<std::string> parameter_names;
   std::int64_t parameter_elements = 0;  ///< Psi
   Bytes parameter_bytes;                ///< Psi in the type that is communicated
   std::vector<std::string> assumptions;
 };
+
+/// Whether any rank goes through host memory.
+[[nodiscard]] bool uses_host_memory(const Program& program);
 
 /// Checks what every builder promises: dependencies point backwards, payloads exist, each buffer is
 /// allocated before it is freed and at most once, streams exist. Aborts through ZS_CHECK otherwise.

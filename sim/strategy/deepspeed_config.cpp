@@ -3,6 +3,7 @@
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 #include "sim/strategy/deepspeed_reader.h"
+#include "sim/strategy/deepspeed_release.h"
 #include "sim/strategy/strategy.h"
 
 namespace zerosim {
@@ -17,14 +18,6 @@ std::string strategy_name(const std::string& file) {
     if (name.ends_with(suffix)) return name.substr(0, name.size() - std::string(suffix).size());
   }
   return name;
-}
-
-/// "0.19" of "0.19.6".
-std::string known_version(const std::string& version) {
-  for (const char* known : {"0.14", "0.19"}) {
-    if (version == known || version.starts_with(std::string(known) + ".")) return known;
-  }
-  throw ConfigError(format("--deepspeed-version: found \"{}\", expected 0.14 or 0.19", version));
 }
 
 void note_duplicates(DeepSpeedReading& reading) {
@@ -56,7 +49,8 @@ Strategy read_sections(DeepSpeedReading& reading) {
   Strategy& strategy = reading.strategy;
   strategy.name = strategy_name(reading.document.file());
   strategy.framework = Framework::DeepSpeed;
-  strategy.version = known_version(reading.flags.deepspeed_version);
+  strategy.version = deepspeed_release(reading.flags.deepspeed_version).name;
+  strategy.torch_version = parse_torch_version(reading.flags.torch_version, "--torch-version");
   note_duplicates(reading);
   internal::read_zero(reading);
   internal::read_batch(reading);

@@ -3,6 +3,7 @@
 
 #include "sim/base/text.h"
 #include "sim/strategy/deepspeed_reader.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim::internal {
 namespace {
@@ -79,7 +80,7 @@ void read_clipping(DeepSpeedReading& reading) {
     reading.root.list(kKey, "1.0", Origin::Auto, {.reason = "the Trainer's default max_grad_norm"});
     return;
   }
-  const double fallback = strategy.version == "0.14" ? 0.0 : 1.0;
+  const double fallback = deepspeed_release(strategy.version).gradient_clipping;
   strategy.gradient_clipping =
       reading.root.number_or(kKey, fallback, 0, kNoMaximum,
                              {.reason = format("the default of DeepSpeed {}", strategy.version)});

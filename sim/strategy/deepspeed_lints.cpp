@@ -3,6 +3,7 @@
 
 #include "sim/base/text.h"
 #include "sim/strategy/deepspeed_reader.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim::internal {
 namespace {
@@ -76,11 +77,11 @@ void lint_mics(DeepSpeedReading& reading, ConfigSection& zero) {
     zero.warn(key, "mics_needs_mics_init",
               format("DeepSpeed asserts unless the model is built inside MiCS_Init{}",
                      splits ? "; 0.19 then deadlocks, as the shard is below the world size" : ""));
-  } else if (splits && reading.strategy.version == "0.19") {
+  } else if (splits && deepspeed_release(reading.strategy.version).mics_deadlocks) {
     zero.warn(key, "mics_may_deadlock",
-              format("{} ranks a shard of {}: DeepSpeed 0.19 skips the reduction over replicas on "
+              format("{} ranks a shard of {}: DeepSpeed {} skips the reduction over replicas on "
                      "some ranks and hangs (rule 59)",
-                     shard, reading.world_size));
+                     shard, reading.world_size, reading.strategy.version));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "sim/base/text.h"
 #include "sim/strategy/deepspeed_reader.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim::internal {
 namespace {
@@ -63,9 +64,8 @@ void read_common(DeepSpeedReading& reading, ConfigSection& section, OffloadOptio
     section.list("nvme_path", *path, Origin::File);
   }
   options.buffer_count = section.integer_or("buffer_count", buffers, 0, {.matters = nvme});
-  const bool old = reading.strategy.version == "0.14";
   options.pin_memory = section.boolean_or(
-      "pin_memory", !old,
+      "pin_memory", deepspeed_release(reading.strategy.version).pins_offloaded_memory,
       {.matters = moves,
        .reason = format("the default of DeepSpeed {}", reading.strategy.version)});
 }

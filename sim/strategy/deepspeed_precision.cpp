@@ -2,6 +2,7 @@
 
 #include "sim/base/text.h"
 #include "sim/strategy/deepspeed_reader.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim::internal {
 namespace {
@@ -141,8 +142,8 @@ void read_bf16_options(DeepSpeedReading& reading, HalfPrecision& half) {
   section.boolean_or("immediate_grad_update", false, {.matters = on});
   const Listing checked{.matters = on && reading.at_stage(kStages12),
                         .reason = format("the default of DeepSpeed {}", strategy.version)};
-  const bool checks =
-      section.boolean_or("check_grad_overflow", strategy.version != "0.14", checked);
+  const bool checks = section.boolean_or(
+      "check_grad_overflow", deepspeed_release(strategy.version).bf16_checks_overflow, checked);
   strategy.check_grad_overflow =
       strategy.precision == Precision::Fp16 || (strategy.precision == Precision::Bf16 && checks);
   section.boolean_or("bf16_master_weights_and_grads", false, {.matters = on});

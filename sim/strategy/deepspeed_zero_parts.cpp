@@ -4,6 +4,7 @@
 
 #include "sim/base/text.h"
 #include "sim/strategy/deepspeed_reader.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim::internal {
 namespace {
@@ -11,13 +12,6 @@ namespace {
 /// "MixtralSparseMoeBlock" of "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock".
 std::string last_component(const std::string& dotted) {
   return dotted.substr(dotted.find_last_of('.') + 1);  // npos + 1 == 0
-}
-
-/// DeepSpeed's defaults: blocks of Hugging Face whose experts differ from rank to rank. The release
-/// 0.14 knows leaf modules only by a call.
-std::vector<std::string> default_leaf_classes(const std::string& version) {
-  if (version == "0.14") return {};
-  return {"MixtralSparseMoeBlock", "Qwen2MoeSparseMoeBlock", "Qwen3MoeSparseMoeBlock"};
 }
 
 std::vector<std::string> read_leaf_list(ConfigSection& section, const char* key,
@@ -55,8 +49,8 @@ void read_leaf_modules(DeepSpeedReading& reading, ConfigSection& zero) {
   ZeroOptions& options = reading.strategy.zero;
   ConfigSection section = zero.section_or_empty("leaf_module");
   const bool stage3 = reading.at_stage(kStage3);
-  const std::vector<std::string> classes =
-      read_leaf_list(section, "classes", default_leaf_classes(reading.strategy.version), stage3);
+  const std::vector<std::string> classes = read_leaf_list(
+      section, "classes", deepspeed_release(reading.strategy.version).leaf_module_classes, stage3);
   for (const std::string& name : classes) {
     options.leaf_module_classes.push_back(last_component(name));
   }

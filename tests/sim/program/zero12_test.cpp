@@ -222,5 +222,144 @@ TEST(Zero12, FirstStepAllocatesMomentsInTheStep) {  // B2.6
   }
 }
 
+std::vector<std::string> flushes(const Program& program) {
+  std::vector<std::string> lines;
+  for (const Annotation& annotation : program.ranks[0].annotations) {
+    std::string line = std::to_string(annotation.elements) + ":";
+    for (const ParameterId id : program.ranks[0].parameters_of(annotation)) {
+      line += " " + program.parameter_names[id.index()];
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// B3.10 without overlap: everything is on the compute stream, so nothing waits for another.
+TEST(Zero2, WithoutOverlapNothingWaits) {
+  const Program program = test::build(worked_example(), bucket_1000(false), 4);
+  for (const Op& op : program.ranks[0].ops) {
+    EXPECT_NE(op.rule, "B3.5");
+    if (op.kind == OpKind::HostWait) {
+      EXPECT_EQ(op.rule, "0.7") << "the throughput timer and the overflow flag only";
+    }
+  }
+}
+
+// A bucket says which gradients it holds, as the recordings' markers do.
+TEST(Zero2, BucketsNameTheirGradients) {
+  EXPECT_THAT(flushes(test::build(worked_example(), bucket_1000(false), 4)),
+              ElementsAre("900: m4.weight m3.weight", "300: m2.weight", "1200: m1.weight",
+                          "100: m0.weight"));
+}
+
+// An oversized parameter that one rank owns whole goes in one message (rule 4): on one of two ranks
+// 100 + 1200 + 300 + 500 + 400 + 5000 = 7500, S = 3750; the 1200 at [100, 1300) is rank 0's.
+TEST(Zero2, AnOversizedParameterOfOneOwnerIsOneMessage) {
+  const Model model = test::chain({100, 1200, 300, 500, 400, 5000});
+  const Program program = test::build(model, bucket_1000(false), 2);
+  // 5000 at [2500, 7500): 1250 of rank 0, 3750 of rank 1; 1250 > 1000 closes, then 3750 > 1000.
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("all_reduce 1250", "all_reduce 3750", "all_reduce 900", "all_reduce 300",
+                          "all_reduce 1200", "all_reduce 100"));
+}
+
+// Rule 14: groups share the buckets, but have a norm, an update and a gather each.
+// Matrices 400 + 500 + 100 = 1000 -> 1000 at N = 4; vectors 300 + 1200 = 1500 -> 1504.
+TEST(Zero12, OptimizerGroupsShareBucketsAndHaveTheirOwnNormAndGather) {
+  Model model = worked_example();
+  for (const std::size_t matrix : {0u, 3u, 4u}) {
+    model.parameters[matrix].shape = {model.parameters[matrix].elements, 1};
+  }
+  Strategy strategy = bucket_1000(false);
+  strategy.optimizer_groups = OptimizerGroups::ByDimension;
+  const Program arrival = test::build(model, strategy, 4);
+  EXPECT_THAT(flushes(arrival), ElementsAre("900: m4.weight m3.weight", "300: m2.weight",
+                                            "1200: m1.weight", "100: m0.weight"));
+  EXPECT_THAT(test::summary(test::collectives(arrival, Phase::Step)),
+              ElementsAre("all_reduce 1", "all_reduce 1", "all_reduce 1",
+                          "all_gather_into_tensor 250", "all_gather_into_tensor 376"));
+  // Stage 1's walk goes group by group: 100 + 500 + 400 fill one bucket exactly.
+  strategy.zero.stage = 1;
+  EXPECT_THAT(
+      flushes(test::build(model, strategy, 4)),
+      ElementsAre("1000: m0.weight m3.weight m4.weight", "1200: m1.weight", "300: m2.weight"));
+}
+
+// B5: a step that overflows ends after the flag: no norm, no update, no gather.
+TEST(Zero12, AnOverflowSkipsTheUpdate) {
+  Strategy strategy = bucket_1000(false);
+  strategy.precision = Precision::Fp16;
+  strategy.communication_dtype = strategy.grad_accum_dtype = Dtype::F16;
+  BatchShape batch;
+  batch.sequence = 16;
+  BuildOptions options{.world_size = 4, .first_step = 0, .steps = 2};
+  options.overflow_steps = 1;
+  const Program program = build_program(worked_example(), strategy, batch, options);
+  std::vector<std::string> words;
+  for (const Op& op : program.ranks[0].ops) {
+    if (op.kind == OpKind::Collective && op.phase == Phase::Step) {
+      const Collective& c = program.ranks[0].collectives[static_cast<std::size_t>(op.payload)];
+      words.push_back(std::to_string(op.step) + " " + std::string(to_string(c.kind)));
+    }
+  }
+  EXPECT_THAT(words, ElementsAre("0 all_reduce", "1 all_reduce", "1 all_reduce",
+                                 "1 all_gather_into_tensor"));
+  // Moments are made by the first update (B2.6): in step 1.
+  for (const Op& op : program.ranks[0].ops) {
+    if (op.kind == OpKind::Allocate &&
+        program.ranks[0].buffers[static_cast<std::size_t>(op.payload)].owner == "adam_moments") {
+      EXPECT_EQ(op.step, 1);
+    }
+  }
+}
+
+// B3.11: fp16 with fp32 accumulation at stage 1 keeps 4 bytes for each element over the window and
+// frees the fp16 gradient; messages stay fp16.
+TEST(Zero1, AccumulatesInAnotherTypeInTensorsOfItsOwn) {
+  Strategy strategy = bucket_1000(false);
+  strategy.zero.stage = 1;
+  strategy.precision = Precision::Fp16;
+  strategy.communication_dtype = Dtype::F16;
+  strategy.grad_accum_dtype = Dtype::F32;
+  strategy.grad_accum = 2;
+  const Program program = test::build(worked_example(), strategy, 4);
+  Bytes accumulators;
+  for (const Buffer& buffer : program.ranks[0].buffers) {
+    if (buffer.owner == "accumulated_gradient") {
+      accumulators += buffer.bytes;
+    }
+  }
+  EXPECT_EQ(accumulators, Bytes(2500 * 4));
+  for (const Collective& collective : test::collectives(program, Phase::Backward)) {
+    EXPECT_EQ(collective.dtype, Dtype::F16);
+  }
+}
+
+// B1.3: closes once the sum EXCEEDS 5e8: 3e8 + 2e8 is not above, + 1 is.
+TEST(Zero0, BucketsCloseAboveFiveHundredMillion) {
+  const std::vector<std::int64_t> sizes = {300'000'000, 200'000'000, 1, 7};
+  const std::vector<FallbackBucket> buckets = fallback_buckets(sizes);
+  ASSERT_EQ(buckets.size(), 2u);
+  EXPECT_EQ(buckets[0].elements, 500'000'001);
+  EXPECT_EQ(buckets[0].tensors, 3);
+  EXPECT_EQ(buckets[1].elements, 7);
+}
+
+// B4.3: the groups' buffers are two tensors of one reduction: 1000 + 1504 in one message.
+TEST(Zero1, Bf16OptimizerReducesItsGroupsTogether) {
+  Model model = worked_example();
+  for (const std::size_t matrix : {0u, 3u, 4u}) {
+    model.parameters[matrix].shape = {model.parameters[matrix].elements, 1};
+  }
+  Strategy strategy = test::deepspeed(1);
+  strategy.grad_accum_dtype = Dtype::F32;
+  strategy.optimizer_groups = OptimizerGroups::ByDimension;
+  const Program program = test::build(model, strategy, 4);
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              ElementsAre("all_reduce 2504"));
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Step)),
+              ElementsAre("all_gather_into_tensor 250", "all_gather_into_tensor 376"));
+}
+
 }  // namespace
 }  // namespace zerosim

@@ -1,0 +1,32 @@
+/// \file
+/// What differs between the DeepSpeed releases that are simulated: one row each, no forks.
+///
+/// Seen in the recordings (`ds_` is v0.19.5, `ds014_` v0.14.5) and read in their sources; rules are
+/// those of spec/deepspeed_recorded.md.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zerosim {
+
+struct DeepSpeedRelease {
+  std::string_view name;  ///< "0.14"
+  /// Default of `bf16.check_grad_overflow`: stages 1 and 2 then look for infinities under bf16 too
+  /// (rule 16).
+  bool bf16_checks_overflow = true;
+  /// Default of `gradient_clipping`; not 0: stage 0 in fp32 has a norm to sum (rules of stage 0).
+  double gradient_clipping = 1.0;
+  bool pins_offloaded_memory = true;  ///< default of `pin_memory` (A3)
+  /// Default classes of `leaf_module` (rule 89): blocks of Hugging Face whose experts differ from
+  /// rank to rank. Empty: leaf modules are known only by a call.
+  std::vector<std::string> leaf_module_classes;
+  /// MiCS with a shard below the world size hangs (rule 59).
+  bool mics_deadlocks = false;
+};
+
+/// \throws ConfigError  naming the known releases. Patch releases are their minor's: "0.19.6".
+[[nodiscard]] const DeepSpeedRelease& deepspeed_release(std::string_view version);
+
+}  // namespace zerosim
