@@ -383,12 +383,18 @@ Model unchecked_model(const RecordingDescription& description) {
 // --------------------------------------------------------------------------------------------
 // Strategy
 
-/// "1.13" of "1.13.0a0", "2" of "2.5.1".
-std::string torch_version(const RecordingDescription& description) {
+/// "1.13.0" of "1.13.0a0".
+std::string torch_release(const RecordingDescription& description) {
   const std::string& version = description.torch_version;
-  if (version.starts_with("1.13")) return "1.13";
-  if (version == "2" || version.starts_with("2.")) return "2";
-  differs(description, format("versions.torch: found \"{}\", expected 1.13 or 2", version));
+  std::string release = version.substr(0, version.find_first_not_of("0123456789."));
+  while (release.ends_with('.')) release.pop_back();
+  return parse_torch_version(release, description.file + ": versions.torch");
+}
+
+/// A model of weights that were cast computes in their type.
+Precision precision_of(Dtype weights) {
+  if (weights == Dtype::Bf16) return Precision::Bf16;
+  return weights == Dtype::F16 ? Precision::Fp16 : Precision::Fp32;
 }
 
 TrainingFlags training_flags(const RecordingDescription& description) {
@@ -399,7 +405,7 @@ TrainingFlags training_flags(const RecordingDescription& description) {
       spec.checkpointing ? ActivationCheckpointing::Full : ActivationCheckpointing::None;
   flags.zero_init = spec.zero_init;
   flags.gpus_per_node = spec.gpus_per_node;
-  flags.torch_version = torch_version(description);
+  flags.torch_version = torch_release(description);
   return flags;
 }
 
@@ -417,13 +423,13 @@ Strategy deepspeed_strategy(const RecordingDescription& description, const Model
 
 Strategy ddp_strategy(const RecordingDescription& description) {
   TrainingFlags flags = training_flags(description);
-  flags.precision = Precision::Fp32;
+  const RecordedSpec& spec = description.spec;
+  flags.precision = precision_of(spec.ddp.parameter_dtype.value_or(Dtype::F32));
   flags.micro_batch = kMicroBatch;
-  flags.grad_accum = description.spec.grad_accum;
-  Strategy strategy = named_strategy("ddp", flags, description.spec.world);
-  strategy.ddp = description.spec.ddp;
-  strategy.ddp.parameter_dtype = description.spec.dtype;
-  return strategy;
+  flags.grad_accum = spec.grad_accum;
+  flags.ddp = spec.ddp;
+  flags.no_sync = spec.no_sync;
+  return named_strategy("ddp", flags, spec.world);
 }
 
 }  // namespace
@@ -441,11 +447,8 @@ Strategy recorded_strategy(const RecordingDescription& description, const Model&
   if (description.kind == RecordedKind::Fsdp) {
     differs(description, "kind \"fsdp\" is not simulated yet");
   }
-  Strategy strategy = description.kind == RecordedKind::DeepSpeed
-                          ? deepspeed_strategy(description, model)
-                          : ddp_strategy(description);
-  strategy.torch_version = torch_version(description);
-  return strategy;
+  return description.kind == RecordedKind::DeepSpeed ? deepspeed_strategy(description, model)
+                                                     : ddp_strategy(description);
 }
 
 Program recorded_program(const RecordingDescription& description) {

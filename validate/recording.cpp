@@ -220,7 +220,7 @@ class DescriptionReader {
     result.input_gradients = spec.optional_boolean("input_grads").value_or(false);
     result.leaf_classes = optional_strings(spec, "leaf_classes");
     if (const auto word = optional_word(spec, "dtype", {"fp32", "bf16", "fp16"})) {
-      result.dtype = std::array{Dtype::F32, Dtype::Bf16, Dtype::F16}[*word];
+      result.ddp.parameter_dtype = std::array{Dtype::F32, Dtype::Bf16, Dtype::F16}[*word];
     }
     read_options(spec);
     read_environment(spec);
@@ -244,22 +244,19 @@ class DescriptionReader {
   /// Arguments of DistributedDataParallel, under torch's names; and whether the loop enters
   /// `no_sync()`. FSDP's are not read: it is not simulated.
   void read_options(JsonObject& spec) {
-    DdpOptions& ddp = result_.spec.ddp;
-    ddp.no_sync = false;
     std::optional<JsonObject> opts = spec.optional_object("opts");
     if (!opts || result_.kind != RecordedKind::Ddp) return;
-    if (const std::optional<double> cap = opts->optional_number("bucket_cap_mb")) {
-      if (*cap <= 0) opts->fail("bucket_cap_mb", format("found {}, expected more than 0", *cap));
-      ddp.bucket_cap_mib = *cap;
+    DdpFlags& ddp = result_.spec.ddp;
+    ddp.bucket_cap_mib = opts->optional_number("bucket_cap_mb");
+    if (ddp.bucket_cap_mib && *ddp.bucket_cap_mib < 0) {
+      opts->fail("bucket_cap_mb", format("found {}, expected 0 or more", *ddp.bucket_cap_mib));
     }
-    const auto flag = [&](const char* key, bool& value) {
-      value = opts->optional_boolean(key).value_or(value);
-    };
-    flag("no_sync", ddp.no_sync);
-    flag("gradient_as_bucket_view", ddp.gradient_as_bucket_view);
-    flag("find_unused_parameters", ddp.find_unused_parameters);
-    flag("static_graph", ddp.static_graph);
-    flag("broadcast_buffers", ddp.broadcast_buffers);
+    result_.spec.no_sync = opts->optional_boolean("no_sync").value_or(false);
+    ddp.gradient_as_bucket_view = opts->optional_boolean("gradient_as_bucket_view");
+    ddp.find_unused_parameters = opts->optional_boolean("find_unused_parameters");
+    ddp.static_graph = opts->optional_boolean("static_graph");
+    // Only buffers would be broadcast, and the recorded models have none.
+    static_cast<void>(opts->optional_boolean("broadcast_buffers"));
     opts->reject_unknown_keys();
   }
 

@@ -35,8 +35,8 @@ struct RecordedSpec {
   ZeroInit zero_init = ZeroInit::None;
   bool input_gradients = false;           ///< key `input_grads`
   std::vector<std::string> leaf_classes;  ///< given to `set_z3_leaf_modules`
-  Dtype dtype = Dtype::F32;               ///< DDP: of the parameters
-  DdpOptions ddp;                         ///< DDP: key `opts`; its no_sync is false if absent
+  DdpFlags ddp;                           ///< DDP: keys `opts` and `dtype`
+  bool no_sync = false;                   ///< DDP: key `opts.no_sync`
   std::optional<int> gpus_per_node;       ///< `env.NDEV_PER_NODE`
 };
 

@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kFormat = "zerosim.module_listing";
 constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kLargestExpertCount = 200'000;  ///< of a block
 
 /// Classes of torch.nn and transformers that are one element-wise function.
 constexpr std::array<std::string_view, 20> kActivations = {"SiLU",
@@ -61,6 +62,9 @@ struct ModuleEntry {
   std::string class_name;
   std::vector<ParameterEntry> parameters;
   std::optional<AttentionEntry> attention;
+  std::vector<std::string> uses;
+  std::optional<std::int64_t> experts_per_token;
+  std::optional<std::int64_t> expert;
   std::optional<std::int64_t> block;
   std::optional<bool> positional_gradient_input;
   std::optional<bool> gradient_output;
@@ -152,6 +156,19 @@ ModuleEntry read_module(JsonObject object) {
   if (entry.block && (*entry.block < 0 || *entry.block > 1'000'000)) {
     object.fail("block", format("found {}, expected 0 to 1000000", *entry.block));
   }
+  if (!object.raw("uses").isNull()) entry.uses = object.strings("uses");
+  entry.experts_per_token = optional_size(object, "experts_per_token");
+  entry.expert = object.optional_integer("expert");
+  if (entry.expert && (*entry.expert < 0 || *entry.expert >= kLargestExpertCount)) {
+    object.fail("expert",
+                format("found {}, expected 0 to {}", *entry.expert, kLargestExpertCount - 1));
+  }
+  if (entry.expert && entry.block) {
+    object.fail("block", "an expert is no checkpointed unit of its own: expected it on the layer");
+  }
+  if (entry.expert && entry.experts_per_token) {
+    object.fail("expert", "found on a mixture of experts, expected one of the two");
+  }
   entry.positional_gradient_input = object.optional_boolean("positional_gradient_input");
   entry.gradient_output = object.optional_boolean("gradient_output");
   object.reject_unknown_keys();
@@ -174,6 +191,7 @@ class ListingReader {
     register_parameters(has_registration);
     read_shape();
     find_blocks();
+    find_experts();
     run();
     Model model = assembler_.finish();
     model.family = "listing";
@@ -351,6 +369,97 @@ class ListingReader {
     model().shape.layers = count;
   }
 
+  // --- mixtures of experts
+
+  /// The nearest module around this one that `has` something; `modules_.size()`: none.
+  template <typename Has>
+  [[nodiscard]] std::size_t nearest_around(std::size_t index, Has has) const {
+    std::string name = modules_[index].name;
+    while (!name.empty()) {
+      const std::size_t dot = name.rfind('.');
+      name.resize(dot == std::string::npos ? 0 : dot);
+      const auto found = index_by_name_.find(name);
+      if (found != index_by_name_.end() && has(modules_[found->second])) return found->second;
+    }
+    return modules_.size();
+  }
+
+  /// Counts the experts of each block: they are numbered from 0 in the order of the list.
+  void find_experts() {
+    const auto is_expert = [](const ModuleEntry& module) { return module.expert.has_value(); };
+    const auto is_moe_block = [](const ModuleEntry& module) {
+      return module.experts_per_token.has_value();
+    };
+    for (std::size_t i = 0; i < modules_.size(); ++i) {
+      const ModuleEntry& module = modules_[i];
+      if (!is_expert(module) && !is_moe_block(module)) continue;
+      if (const std::size_t outer = nearest_around(i, is_expert); outer < modules_.size()) {
+        throw ConfigError(module.where, format("\"{}\" is inside the expert \"{}\", expected it "
+                                               "outside of experts",
+                                               module.name, modules_[outer].name));
+      }
+      if (is_expert(module)) count_expert(module, nearest_around(i, is_moe_block));
+    }
+    for (std::size_t i = 0; i < modules_.size(); ++i) {
+      if (is_moe_block(modules_[i])) check_moe_block(modules_[i], expert_counts_[i]);
+    }
+  }
+
+  void count_expert(const ModuleEntry& module, std::size_t block) {
+    if (block == modules_.size()) {
+      throw ConfigError(module.where, format("expert \"{}\" is outside of every module with "
+                                             "\"experts_per_token\", expected it below one",
+                                             module.name));
+    }
+    const std::int64_t next = expert_counts_[block]++;
+    if (*module.expert == next) return;
+    throw ConfigError(module.where,
+                      format("\"{}\" is expert {} of \"{}\", expected {}: they are numbered from "
+                             "0 in the order of the list, without gaps",
+                             module.name, *module.expert, modules_[block].name, next));
+  }
+
+  void check_moe_block(const ModuleEntry& module, std::int64_t experts) const {
+    if (*module.experts_per_token <= experts) return;
+    throw ConfigError(module.where,
+                      format("\"{}\" has {} experts, expected at least experts_per_token = {}",
+                             module.name, experts, *module.experts_per_token));
+  }
+
+  /// The module that has just been entered takes the stream `last_` apart.
+  void open_moe_block(std::size_t index) {
+    const ModuleEntry& module = modules_[index];
+    MoeBlock block;
+    block.experts = expert_counts_.at(index);
+    block.experts_per_token = *module.experts_per_token;
+    moe_ = {
+        .experts = block.experts, .width = width_ > 0 ? width_ : model().shape.hidden, .x = last_};
+    if (moe_.width == 0) {
+      throw ConfigError(module.where, format("\"{}\": no width is known before it, expected "
+                                             "\"hidden\" or an embedding",
+                                             module.name));
+    }
+    assembler_.open_moe_block(std::move(block));
+  }
+
+  /// Routes before the first expert; then copies the tokens of this one.
+  void gather_tokens(int expert) {
+    if (expert == 0) {
+      moe_.weights = assembler_.compute(OperatorKind::Router, 0, moe_.experts, {last_});
+    }
+    last_ = assembler_.compute_routed(expert, OperatorKind::ExpertGather, 0, moe_.width,
+                                      {moe_.x, moe_.weights});
+    width_ = moe_.width;
+  }
+
+  /// Adds what the expert returned to what those before it did.
+  void scatter_tokens(int expert) {
+    moe_.sum = assembler_.compute_routed(expert, OperatorKind::ExpertScatter, 0, moe_.width,
+                                         {moe_.sum, last_, moe_.weights});
+    last_ = moe_.sum;
+    width_ = moe_.width;
+  }
+
   // --- execution
 
   void run() {
@@ -392,9 +501,14 @@ class ListingReader {
     const ModuleEntry& module = modules_[index];
     for (const std::size_t ancestor : open) compute_attention_before(ancestor, index);
     const bool takes_ids = module.name.empty() || module.class_name == "Embedding";
-    const ModuleId id =
-        assembler_.enter(module.name, module.class_name, {takes_ids ? kNoValue : last_},
-                         static_cast<int>(module.block.value_or(-1)));
+    if (module.expert) gather_tokens(static_cast<int>(*module.expert));
+    const std::vector<Value> inputs = {takes_ids ? kNoValue : last_};
+    const ModuleId id = module.expert
+                            ? assembler_.enter_expert(static_cast<int>(*module.expert), module.name,
+                                                      module.class_name, inputs)
+                            : assembler_.enter(module.name, module.class_name, inputs,
+                                               static_cast<int>(module.block.value_or(-1)));
+    if (module.experts_per_token) open_moe_block(index);
     if (module.positional_gradient_input || module.gradient_output || is_rotary(module)) {
       Module& built = model().modules[id.index()];
       built.hooks_stated = true;
@@ -409,9 +523,31 @@ class ListingReader {
   void leave(std::vector<std::size_t>& open) {
     const ModuleEntry& module = modules_[open.back()];
     if (module.attention && last_product_below(open.back()) == 0) compute_attention();
+    for (const std::string& name : module.uses) compute_use(module, name);
     if (module.name.empty() && vocab_) compute(OperatorKind::CrossEntropy, 0, *vocab_, {});
     assembler_.exit(last_);
     open.pop_back();
+    if (module.expert) scatter_tokens(static_cast<int>(*module.expert));
+  }
+
+  /// A product with a matrix of another module, as `F.linear(x, self.wte.weight)`.
+  void compute_use(const ModuleEntry& module, const std::string& name) {
+    const std::vector<std::int64_t>* shape = nullptr;
+    std::vector<std::string> known;
+    for (const Parameter& parameter : model().parameters) {
+      known.push_back(parameter.name);
+      if (parameter.name == name) shape = &parameter.shape;
+    }
+    if (shape == nullptr) {
+      throw ConfigError(module.where, format("uses: \"{}\" is a parameter of no module{}", name,
+                                             did_you_mean(name, known)));
+    }
+    if (shape->size() != 2) {
+      throw ConfigError(module.where,
+                        format("uses: \"{}\" has {} dimensions, expected the 2 of a matrix", name,
+                               shape->size()));
+    }
+    compute(OperatorKind::Linear, (*shape)[1], (*shape)[0], {name});
   }
 
   /// Index of the last Linear below a module: the output projection of an attention; 0: none.
@@ -540,6 +676,17 @@ class ListingReader {
   std::optional<std::int64_t> hidden_;
   std::optional<std::int64_t> vocab_;
   ModelAssembler assembler_;
+  std::map<std::size_t, std::int64_t> expert_counts_;  ///< by index of the block's entry
+
+  /// The block whose experts run: they all read `x`.
+  struct OpenMoe {
+    std::int64_t experts = 0;
+    std::int64_t width = 0;
+    Value x = kNoValue;
+    Value weights = kNoValue;
+    Value sum = kNoValue;
+  };
+  OpenMoe moe_;
   /// Result of the last operator: modules are taken to follow each other as one chain.
   Value last_ = kNoValue;
   std::int64_t width_ = 0;  ///< elements a token that the last operator put out

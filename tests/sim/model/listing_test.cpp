@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/model/routing.h"
 #include "tests/sim/model/test_support.h"
 
 namespace zerosim {
@@ -180,6 +181,147 @@ TEST(Listing, AttentionErrors) {
               HasSubstr("modules[1].attention.kv_heads: 3 does not divide heads = 4"));
   EXPECT_THAT(with(R"({"heads": 0, "head_dim": 8})"), HasSubstr("heads: found 0"));
   EXPECT_THAT(with(R"({"heads": 4})"), HasSubstr("head_dim: missing"));
+}
+
+// --- mixtures of experts
+
+/// An embedding, and a block of two experts of one product each; a token goes to one of them.
+std::string moe_listing(const std::string& experts, const std::string& block_keys = "") {
+  return listing(R"({"name": "", "class": "Net"},
+{"name": "wte", "class": "Embedding", "parameters": [{"name": "wte.weight", "shape": [10, 4]}]},
+{"name": "moe", "class": "MoE", "experts_per_token": 1)" +
+                 block_keys + R"(},
+{"name": "moe.gate", "class": "Linear", "parameters": [{"name": "g", "shape": [2, 4]}]},
+)" + experts + R"(
+{"name": "head", "class": "Linear", "parameters": [{"name": "head.weight", "shape": [10, 4]}]})");
+}
+
+std::string expert(int number, const std::string& name) {
+  return format(R"({{"name": "moe.experts.{}", "class": "Expert", "expert": {}}},
+{{"name": "moe.experts.{}.fc", "class": "Linear", "parameters": [
+  {{"name": "fc{}", "shape": [4, 4]}}]}},
+)",
+                name, number, name, name);
+}
+
+const std::string kTwoExperts = expert(0, "0") + expert(1, "1");
+
+TEST(Listing, MixtureOfExperts) {
+  const Model model = parse_model(moe_listing(kTwoExperts), "net.json");
+  EXPECT_THAT(
+      kinds_and_modules(model),
+      ElementsAre("wte Embedding 10>4", "moe.gate Linear 4>2", "moe Router 0>2",
+                  "moe ExpertGather 0>4", "moe.experts.0.fc Linear 4>4", "moe ExpertScatter 0>4",
+                  "moe ExpertGather 0>4", "moe.experts.1.fc Linear 4>4", "moe ExpertScatter 0>4",
+                  "head Linear 4>10"));
+  ASSERT_EQ(model.moe_blocks.size(), 1U);
+  EXPECT_EQ(model.moe_blocks[0].experts, 2);
+  EXPECT_EQ(model.moe_blocks[0].experts_per_token, 1);
+  EXPECT_EQ(model.modules[model.moe_blocks[0].module.index()].name, "moe");
+  // Children are part of their expert.
+  EXPECT_EQ(model.modules.back().expert, -1);
+  EXPECT_EQ(model.modules[model.modules.size() - 2].name, "moe.experts.1.fc");
+  EXPECT_EQ(model.modules[model.modules.size() - 2].expert, 1);
+  EXPECT_EQ(model.modules[model.modules.size() - 2].moe_block, 0);
+  // Both experts read what the block was given and the router's choice; the second adds to the
+  // first; the head reads the sum.
+  EXPECT_THAT(model.operators[3].sources, ElementsAre(0, 2));
+  EXPECT_THAT(model.operators[6].sources, ElementsAre(0, 2));
+  EXPECT_THAT(model.operators[5].sources, ElementsAre(4, 2));
+  EXPECT_THAT(model.operators[8].sources, ElementsAre(5, 7, 2));
+  EXPECT_THAT(model.operators[9].sources, ElementsAre(8));
+  EXPECT_EQ(model.operators[7].expert, 1);
+  // 40 + 8 + 2 x 16 + 40, of which one expert of two acts on a token.
+  EXPECT_EQ(parameter_count(model), 120);
+  EXPECT_EQ(active_parameter_count(model), 104);
+}
+
+TEST(Listing, ExpertsSeeTheTokensThatAreRoutedToThem) {
+  const Model model = parse_model(moe_listing(kTwoExperts), "net.json");
+  Routing routing;
+  routing.kind = Routing::Kind::Measured;
+  routing.measured = {{.module = "moe", .tokens = {0, 6}}};
+  const Model routed = route_tokens(model, routing, 6);
+  EXPECT_THAT(routed.moe_blocks[0].tokens, ElementsAre(0, 6));
+  for (const ExecutionStep& step : routed.forward) {
+    EXPECT_NE(routed.modules[step.module.index()].expert, 0);  // no token: not called
+  }
+}
+
+TEST(Listing, RefusesExpertsThatCannotBe) {
+  const auto message = [](const std::string& experts, const std::string& block_keys = "") {
+    const std::string text = moe_listing(experts, block_keys);
+    return error_of([&] { (void)parse_model(text, "net.json"); });
+  };
+  EXPECT_EQ(message(expert(0, "0") + expert(2, "2")),
+            "net.json:9:1: \"moe.experts.2\" is expert 2 of \"moe\", expected 1: they are numbered "
+            "from 0 in the order of the list, without gaps");
+  EXPECT_THAT(message(expert(1, "1") + expert(0, "0")),
+              HasSubstr("net.json:6:1: \"moe.experts.1\" is expert 1 of \"moe\", expected 0"));
+  EXPECT_EQ(message(""),
+            "net.json:4:1: \"moe\" has 0 experts, expected at least experts_per_token = 1");
+  EXPECT_EQ(message(kTwoExperts + R"({"name": "other", "class": "Expert", "expert": 0},)"),
+            "net.json:12:1: expert \"other\" is outside of every module with "
+            "\"experts_per_token\", expected it below one");
+  EXPECT_EQ(message(R"({"name": "moe.e", "class": "Expert", "expert": 0},
+{"name": "moe.e.f", "class": "Expert", "expert": 1},)"),
+            "net.json:7:1: \"moe.e.f\" is inside the expert \"moe.e\", expected it outside of "
+            "experts");
+  EXPECT_THAT(message(R"({"name": "moe.e", "class": "Expert", "expert": 0},
+{"name": "moe.e.f", "class": "MoE", "experts_per_token": 1},)"),
+              HasSubstr("net.json:7:1: \"moe.e.f\" is inside the expert \"moe.e\""));
+  EXPECT_THAT(message(R"({"name": "moe.e", "class": "Expert", "expert": -1},)"),
+              HasSubstr("expert: found -1, expected 0 to 199999"));
+  EXPECT_THAT(message(R"({"name": "moe.e", "class": "Expert", "expert": 0, "block": 0},)"),
+              HasSubstr("block: an expert is no checkpointed unit of its own"));
+  EXPECT_THAT(message(kTwoExperts, R"(, "expert": 0)"),
+              HasSubstr("expert: found on a mixture of experts, expected one of the two"));
+  EXPECT_THAT(
+      error_of([] {
+        (void)parse_model(listing(R"({"name": "", "class": "Net"},
+{"name": "moe", "class": "MoE", "experts_per_token": 1}, {"name": "moe.e", "class": "E", "expert": 0})"),
+                          "net.json");
+      }),
+      HasSubstr("net.json:3:1: \"moe\": no width is known before it, expected \"hidden\" or an "
+                "embedding"));
+}
+
+TEST(Listing, UsesAMatrixOfAnotherModule) {
+  const std::string modules = R"({"name": "", "class": "Net", "uses": ["wte.weight"]},
+{"name": "wte", "class": "Embedding", "parameters": [{"name": "wte.weight", "shape": [10, 4]}]})";
+  const Model model = parse_model(listing(modules, R"("vocab": 10, )"), "net.json");
+  EXPECT_THAT(kinds_and_modules(model),
+              ElementsAre("wte Embedding 10>4", " Linear 4>10", " CrossEntropy 0>10"));
+  // The gradient arrives once, at the earlier of the two uses.
+  EXPECT_THAT(model.operators[0].gradients, ElementsAre(ParameterId(0)));
+  EXPECT_TRUE(model.operators[1].gradients.empty());
+  EXPECT_FALSE(model.tied_embeddings);
+}
+
+TEST(Listing, RefusesUsesOfNoMatrix) {
+  const auto message = [](const std::string& name) {
+    return error_of([&] {
+      (void)parse_model(listing(R"({"name": "", "class": "Net", "uses": [")" + name + R"("]},
+{"name": "a", "class": "LayerNorm", "parameters": [{"name": "a.weight", "shape": [4]}]})"),
+                        "net.json");
+    });
+  };
+  EXPECT_EQ(message("a.weigh"),
+            "net.json:2:1: uses: \"a.weigh\" is a parameter of no module; did you mean "
+            "\"a.weight\"?");
+  EXPECT_EQ(message("a.weight"),
+            "net.json:2:1: uses: \"a.weight\" has 1 dimensions, expected the 2 of a matrix");
+}
+
+TEST(Listing, Presets) {
+  // Vocabulary 1000, 32 positions; a block 12 h^2 + 13 h; head not tied.
+  const auto gpt = [](std::int64_t h, std::int64_t layers) {
+    return 1000 * h + 32 * h + layers * (12 * h * h + 13 * h) + 2 * h + 1000 * h;
+  };
+  EXPECT_EQ(parameter_count(load_model("gpt_small")), gpt(64, 4));
+  EXPECT_EQ(parameter_count(load_model("gpt_large")), gpt(256, 8));
+  EXPECT_EQ(parameter_count(load_model("mlp")), 6 * (512 * 512 + 512));
+  EXPECT_EQ(load_model("gpt_large").shape.layers, 8);
 }
 
 }  // namespace

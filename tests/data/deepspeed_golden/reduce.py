@@ -1,0 +1,54 @@
+"""Writes the reduced copies of this folder from full recordings.
+
+    python3 reduce.py ../../../../shared/data/deepspeed_golden
+
+Left out: what the comparison does not read (results other than the events of the three steps, and
+call sites). One row a line.
+"""
+
+import json
+import pathlib
+import sys
+
+PATTERNS = ["ds_s0*", "ds_s1*", "ds_s2*", "ds014_s1*", "ds014_s2*", "ddp_*"]
+LEFT_OUT = {
+    "external_params", "inventory", "inventory_by_rank", "live_bytes", "losses", "module_calls",
+    "optimizer_state_numel", "other_ranks_step2", "rank_digests", "rank_groups", "ranks_identical",
+    "routing_other_ranks", "sites",
+}
+
+
+def compact(value):
+    return json.dumps(value, separators=(",", ":"))
+
+
+def text_of(recording):
+    """Members on a line each, and so the elements of arrays of arrays."""
+    members = []
+    for key, value in recording.items():
+        if key == "events":
+            steps = ['"%s":%s' % (step, rows_text(rows)) for step, rows in value.items()]
+            members.append('"events":{\n' + ",\n".join(steps) + "}")
+        else:
+            members.append('"%s":%s' % (key, rows_text(value)))
+    return "{" + ",\n".join(members) + "}\n"
+
+
+def rows_text(value):
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return "[\n" + ",\n".join(compact(row) for row in value) + "]"
+    return compact(value)
+
+
+def main(source):
+    target = pathlib.Path(__file__).parent
+    for pattern in PATTERNS:
+        for path in sorted(pathlib.Path(source).glob(pattern + ".json")):
+            recording = json.loads(path.read_text())
+            reduced = {k: v for k, v in recording.items() if k not in LEFT_OUT}
+            reduced["events"] = {k: v for k, v in recording["events"].items() if k != "init"}
+            (target / path.name).write_text(text_of(reduced))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
