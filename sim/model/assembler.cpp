@@ -74,6 +74,14 @@ Value ModelAssembler::exit(Value output) {
   return output;
 }
 
+void ModelAssembler::register_buffer(const std::string& name, std::int64_t elements, Dtype dtype) {
+  const ModuleId module = open_.back();
+  for (const ModuleBuffer& buffer : model_.buffers) {
+    if (buffer.module == module && buffer.name == name) return;  // called a second time
+  }
+  model_.buffers.push_back({module, name, elements, dtype});
+}
+
 void ModelAssembler::own(const std::string& parameter_name) {
   const ParameterId id = parameter(parameter_name);
   std::vector<ParameterId>& owned = model_.modules[open_.back().index()].parameters;

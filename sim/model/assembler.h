@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/dtype.h"
 #include "sim/model/model.h"
 
 namespace zerosim::internal {
@@ -36,6 +37,8 @@ class ModelAssembler {
 
   /// The open module owns the parameter. A second owner makes the model one with tied embeddings.
   void own(const std::string& parameter_name);
+  /// The open module has a buffer of this name; nothing if it was said before.
+  void register_buffer(const std::string& name, std::int64_t elements, Dtype dtype);
   /// The open module is a mixture of experts; modules entered with `enter_expert` are its experts.
   void open_moe_block(MoeBlock block);
   ModuleId enter_expert(int expert, const std::string& name, const std::string& class_name,

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/dtype.h"
 #include "sim/base/ids.h"
 
 namespace zerosim {
@@ -29,6 +30,14 @@ struct Parameter {
   std::int64_t elements = 0;        ///< product of `shape`
   ModuleId owner;                   ///< first module that registered it
   bool trainable = true;
+};
+
+/// A tensor of a module that is no parameter (`named_buffers()`, persistent or not).
+struct ModuleBuffer {
+  ModuleId module;
+  std::string name;  ///< within the module: "inv_freq"
+  std::int64_t elements = 0;
+  Dtype dtype = Dtype::F32;
 };
 
 /// One nn.Module that takes part in a forward pass, containers that are called included.
@@ -160,6 +169,8 @@ struct Model {
   ModelShape shape;
   std::vector<Parameter> parameters;  ///< in order of registration
   std::vector<Module> modules;        ///< in order of first execution; [0] is the root
+  /// Those that transformers 4.57 registers, in order of first execution; none of a module listing.
+  std::vector<ModuleBuffer> buffers;
   std::vector<Operator> operators;
   std::vector<ExecutionStep> forward;  ///< one forward pass, loss included
   std::vector<AttentionShape> attention_shapes;
@@ -223,6 +234,15 @@ void trace_gradients(Model& model);
 ///                         listed by each owner under its one name
 ///         "attention"     optional {"heads", "kv_heads": default heads, "head_dim"}: scores and
 ///                         values are computed before the last Linear below it
+///         "experts_per_token"   optional: the module is a mixture of experts, each token goes to
+///                         this many of them. The choice is made before the first expert, from what
+///                         the module before it (the router's Linear) returned; all experts read
+///                         what the block was given
+///         "expert"        optional, on each expert of such a block (its children are part of it):
+///                         its number, from 0 in the order of the list. Also experts that no token
+///                         went to are listed: `--routing` decides anew
+///         "uses"          optional: matrices of other modules that it multiplies with at its end,
+///                         {outputs, inputs} (the root with a tied head that is no module)
 ///         "block"         optional: index of the checkpointed unit (default: a module with
 ///                         children whose name ends with an integer, outside of others, is a block)
 ///         "positional_gradient_input", "gradient_output"   optional, see Module; else as if each

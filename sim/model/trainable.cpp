@@ -216,6 +216,10 @@ class LoraWrapper {
       open(module, path, inputs, block);
     }
     own(module);
+    for (const ModuleBuffer& buffer : model_.buffers) {
+      if (buffer.module == id)
+        assembler_.register_buffer(buffer.name, buffer.elements, buffer.dtype);
+    }
   }
 
   void open(const Module& module, const std::string& path, const std::vector<Value>& inputs,

@@ -236,6 +236,8 @@ class BertLayout : public Layout {
   Value run_embeddings(const std::string& path) {
     const std::int64_t hidden = shape_.hidden;
     assembler_.enter(path, class_name("Embeddings"));
+    assembler_.register_buffer("position_ids", config_.position_rows, Dtype::I64);
+    assembler_.register_buffer("token_type_ids", config_.position_rows, Dtype::I64);
     const Value words = layers_.embedding(path + ".word_embeddings", shape_.vocab, hidden);
     const Value types =
         layers_.embedding(path + ".token_type_embeddings", config_.token_types, hidden);

@@ -63,6 +63,7 @@ class DeepSeekLayout : public LlamaLayout {
 
  private:
   [[nodiscard]] std::int64_t query_head() const { return latent_.plain_dim + latent_.rotary_dim; }
+  [[nodiscard]] std::int64_t rotated_dim() const override { return latent_.rotary_dim; }
   [[nodiscard]] bool is_sparse(std::int64_t layer) const {
     return layer >= first_sparse_ && layer % sparse_step_ == 0;
   }

@@ -126,7 +126,7 @@ class FalconLayout : public Layout {
     assembler_.enter("", "FalconForCausalLM");
     assembler_.enter("transformer", "FalconModel");
     Value x = layers_.embedding("transformer.word_embeddings", shape_.vocab, shape_.hidden);
-    layers_.call_without_result("transformer.rotary_emb", "FalconRotaryEmbedding");
+    layers_.rotary_embedding("transformer.rotary_emb", "FalconRotaryEmbedding", shape_.head_dim);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
     x = run_norm("transformer.ln_f", x);
     assembler_.exit(x);

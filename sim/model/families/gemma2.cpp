@@ -156,7 +156,7 @@ class GemmaLayout : public Layout {
     assembler_.enter("", class_name("ForCausalLM"));
     assembler_.enter("model", class_name("Model"));
     Value x = layers_.embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
-    layers_.call_without_result("model.rotary_emb", class_name("RotaryEmbedding"));
+    layers_.rotary_embedding("model.rotary_emb", class_name("RotaryEmbedding"), shape_.head_dim);
     x = layers_.scale(shape_.hidden, x);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
     x = run_norm("model.norm", x);

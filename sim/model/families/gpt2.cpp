@@ -99,6 +99,9 @@ class Gpt2Layout : public Layout {
   /// The dropout of the attention scores is part of the Attention operator, wherever its module is.
   Value run_attention(const std::string& path, Value x) {
     assembler_.enter(path, "GPT2Attention", {x});
+    // A causal mask, one byte an element, and what it masks with.
+    assembler_.register_buffer("bias", shape_.max_positions * shape_.max_positions, Dtype::U8);
+    assembler_.register_buffer("masked_bias", 1, Dtype::F32);
     Value y = run_conv1d(path + ".c_attn", shape_.hidden, 3 * shape_.hidden, x);
     y = assembler_.attend({.heads = shape_.heads,
                            .kv_heads = shape_.heads,

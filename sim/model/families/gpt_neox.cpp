@@ -83,7 +83,7 @@ class GptNeoxLayout : public Layout {
     assembler_.enter("gpt_neox", "GPTNeoXModel");
     Value x = layers_.embedding("gpt_neox.embed_in", shape_.vocab, shape_.hidden);
     x = layers_.dropout("gpt_neox.emb_dropout", shape_.hidden, x);
-    layers_.call_without_result("gpt_neox.rotary_emb", "GPTNeoXRotaryEmbedding");
+    layers_.rotary_embedding("gpt_neox.rotary_emb", "GPTNeoXRotaryEmbedding", config_.rotary_dim);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
     x = layers_.layer_norm("gpt_neox.final_layer_norm", shape_.hidden, x);
     assembler_.exit(x);

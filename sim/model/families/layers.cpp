@@ -77,6 +77,13 @@ void Layers::call_without_result(const std::string& path, const std::string& cla
   assembler_.exit();
 }
 
+void Layers::rotary_embedding(const std::string& path, const std::string& class_name,
+                              std::int64_t rotated) {
+  assembler_.enter(path, class_name);
+  assembler_.register_buffer("inv_freq", (rotated + 1) / 2, Dtype::F32);
+  assembler_.exit();
+}
+
 Model Layout::build() {
   register_parameters();
   run();

@@ -44,6 +44,10 @@ class Layers {
   /// Called, and without result that could need a gradient: tables of positions; dropouts that a
   /// fused kernel takes over.
   void call_without_result(const std::string& path, const std::string& class_name);
+  /// A table of positions for rotations of `rotated` elements of a head: one inverse frequency for
+  /// each pair of them (modeling_rope_utils.py, arange(0, rotated, 2)).
+  void rotary_embedding(const std::string& path, const std::string& class_name,
+                        std::int64_t rotated);
 
   // Operators of the module that is open.
   Value add(std::int64_t width, Value a, Value b) {

@@ -160,7 +160,7 @@ void LlamaLayout::run() {
   assembler_.enter("", class_name("ForCausalLM"));
   assembler_.enter("model", class_name("Model"));
   Value x = layers_.embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
-  layers_.call_without_result("model.rotary_emb", class_name("RotaryEmbedding"));
+  layers_.rotary_embedding("model.rotary_emb", class_name("RotaryEmbedding"), rotated_dim());
   for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
   x = run_norm("model.norm", shape_.hidden, x);
   assembler_.exit(x);

@@ -69,6 +69,9 @@ class LlamaLayout : public Layout {
   [[nodiscard]] virtual Value run_feed_forward(const std::string& layer_path, std::int64_t layer,
                                                Value x);
 
+  /// Elements of a head that are rotated.
+  [[nodiscard]] virtual std::int64_t rotated_dim() const { return shape_.head_dim; }
+
   [[nodiscard]] std::string class_name(const std::string& suffix) const {
     return config_.family->prefix + suffix;
   }

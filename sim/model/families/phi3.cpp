@@ -80,7 +80,7 @@ class Phi3Layout : public Layout {
     assembler_.enter("", "Phi3ForCausalLM");
     assembler_.enter("model", "Phi3Model");
     Value x = layers_.embedding("model.embed_tokens", shape_.vocab, shape_.hidden);
-    layers_.call_without_result("model.rotary_emb", "Phi3RotaryEmbedding");
+    layers_.rotary_embedding("model.rotary_emb", "Phi3RotaryEmbedding", config_.rotary_dim);
     for (std::int64_t layer = 0; layer < shape_.layers; ++layer) x = run_layer(layer, x);
     x = run_norm("model.norm", x);
     assembler_.exit(x);
