@@ -30,8 +30,9 @@
 ///       intra.ring_bandwidth ? what a large ring collective reaches (busbw) = by link class
 ///       nics             ? {count, bandwidth, kind ? = "infiniband" ("roce", "efa", "tcp"),
 ///                          efficiency ? = by kind}; needed when nodes > 1
-///       host             ? {memory ?, cores ?, cpu ? = "intel" ("amd"), pcie ? = by PCIe
-///       generation}
+///       host             ? {memory ?, memory_bandwidth ? (peak of all sockets together) = by PCIe
+///                          generation, cores ?, cpu ? = "intel" ("amd"), pcie ? = by PCIe
+///                          generation}
 ///     nodes              ? = 1
 ///     gpus_per_node      ? = all GPUs of the node
 ///     fabric             ? {kind = "switch", efficiency = 1, hop_latency = 0}
@@ -100,10 +101,12 @@ struct NodeTemplate {
   NodeGraph graph;
   NcclGraph nccl;
   int nics = 0;
-  BytesPerSecond nic_bandwidth;  ///< peak, one NIC, one direction
-  double nic_efficiency = 1.0;   ///< achieved / peak (topologies.md section 1)
-  BytesPerSecond host_link;      ///< PCIe host <-> one GPU, achieved
-  Bytes host_memory;             ///< 0: not known
+  BytesPerSecond nic_bandwidth;          ///< peak, one NIC, one direction
+  double nic_efficiency = 1.0;           ///< achieved / peak (topologies.md section 1)
+  BytesPerSecond host_link;              ///< PCIe host <-> one GPU, achieved
+  Bytes host_memory;                     ///< 0: not known
+  BytesPerSecond host_memory_bandwidth;  ///< peak, all sockets; 0: not known
+  std::string host_memory_source;        ///< where that figure comes from
   int host_cores = 0;
   std::string cpu;     ///< "intel", "amd": NCCL's row for multi-node LL
   std::string source;  ///< where the figures come from

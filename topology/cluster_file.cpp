@@ -84,20 +84,21 @@ double share(JsonObject& object, const std::string& key) {
 }
 
 /// Peak of an x16 slot, and what a copy to or from the host achieves (spec/topologies.md section
-/// 1).
+/// 1); and the memory of one socket of the servers that have such slots.
 struct PcieFigures {
-  BytesPerSecond peak, copy;
+  BytesPerSecond peak, copy, socket_memory;
+  const char* memory_channels;
 };
 PcieFigures pcie_figures(int generation) {
   switch (generation) {
     case 6:
-      return {121_GBps, 105_GBps};
+      return {121_GBps, 105_GBps, 460.8_GBps, "12 channels of DDR5-4800"};
     case 5:
-      return {63_GBps, 52_GBps};
+      return {63_GBps, 52_GBps, 307.2_GBps, "8 channels of DDR5-4800"};
     case 4:
-      return {31.5_GBps, 25_GBps};
+      return {31.5_GBps, 25_GBps, 204.8_GBps, "8 channels of DDR4-3200"};
     default:
-      return {15.75_GBps, 12.5_GBps};
+      return {15.75_GBps, 12.5_GBps, 128_GBps, "6 channels of DDR4-2666"};
   }
 }
 
@@ -234,6 +235,11 @@ class FileReader {
     read_intra(node.object("intra"), gpu_spec(gpu));
     const PcieFigures pcie = pcie_figures(gpu_spec(gpu).pcie_generation);
     machine().host_link = pcie.copy;
+    const int sockets = machine().shape.sockets;
+    machine().host_memory_bandwidth = BytesPerSecond(pcie.socket_memory.per_second() * sockets);
+    machine().host_memory_source =
+        format("{} on each of {} sockets, usual for PCIe {}", pcie.memory_channels, sockets,
+               gpu_spec(gpu).pcie_generation);
     machine().cpu = "intel";
   }
 
@@ -342,13 +348,18 @@ class FileReader {
   }
 
   void read_host(JsonObject host) {
-    expect_keys(host, {"memory", "cores", "cpu", "pcie"});
+    expect_keys(host, {"memory", "memory_bandwidth", "cores", "cpu", "pcie"});
     Machine& node = machine();
     if (host.has("memory")) node.host_memory = host.bytes("memory");
+    if (host.has("memory_bandwidth")) {
+      node.host_memory_bandwidth = positive_rate(host, "memory_bandwidth");
+      node.host_memory_source = "cluster file " + document_.file();
+    }
     if (host.has("cores")) node.host_cores = bounded(host, "cores", 1, kMaxNodes);
     if (host.has("cpu")) node.cpu = one_of(host, "cpu", {"intel", "amd"}, "CPU");
     if (host.has("pcie")) node.host_link = positive_rate(host, "pcie");
     has_cpu_ = host.has("cpu");
+    has_memory_bandwidth_ = host.has("memory_bandwidth");
     has_host_link_ = host.has("pcie");
   }
 
@@ -357,6 +368,11 @@ class FileReader {
   void tell_host_defaults(Description& description) const {
     if (from_preset_) return;
     if (!has_cpu_) description.assumptions.emplace_back("node.host.cpu: intel");
+    if (!has_memory_bandwidth_) {
+      description.assumptions.push_back(format("node.host.memory_bandwidth: {}, {}",
+                                               in_gb(description.machine.host_memory_bandwidth),
+                                               description.machine.host_memory_source));
+    }
     if (has_host_link_) return;
     description.assumptions.push_back(format(
         "node.host.pcie: {} between host and one GPU, usual for PCIe {} x16",
@@ -371,6 +387,7 @@ class FileReader {
   Description description_;
   bool from_preset_ = false;
   bool has_cpu_ = false;
+  bool has_memory_bandwidth_ = false;
   bool has_host_link_ = false;
 };
 

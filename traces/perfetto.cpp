@@ -195,13 +195,19 @@ class PerfettoWriter {
   void write_host_span(const HostSpan& span) {
     const Op& op = op_of(span.rank_class, span.op);
     const std::uint64_t track = tracks(span.rank_class).host;
-    const std::string_view working =
-        op.host_work == HostWork::None ? to_string(op.kind) : to_string(op.host_work);
+    const std::string_view working = host_name(rank(span.rank_class), op);
     begin_slice(track, span.start, span.waiting ? "wait_for_device" : working,
                 span.waiting ? "host_wait" : "host");
     annotate_origin(op);
     emit();
     end_slice(track, span.end);
+  }
+
+  static std::string_view host_name(const RankProgram& rank, const Op& op) {
+    if (op.kind == OpKind::Host && op.payload >= 0) {
+      return rank.host_passes[static_cast<std::size_t>(op.payload)].name;
+    }
+    return op.host_work == HostWork::None ? to_string(op.kind) : to_string(op.host_work);
   }
 
   void begin_slice(std::uint64_t track, Seconds time, std::string_view name,

@@ -8,6 +8,7 @@
 #include "sim/base/text.h"
 #include "sim/memory/model_states.h"
 #include "sim/program/build.h"
+#include "sim/program/optimizer_offload.h"
 
 namespace zerosim {
 
@@ -31,6 +32,23 @@ Bytes context_of(const Program& program) {
   return kContextMemory.cuda + kContextMemory.nccl_communicator * communicators_in_use(program);
 }
 
+/// Offload takes the optimizer's states, and the gradients as soon as they are reduced: at stage 1
+/// they are first accumulated on the device (B6).
+StateBytes states_on_device(const Strategy& strategy) {
+  StateBytes states = state_bytes(strategy.precision);
+  if (offloads_optimizer(strategy)) {
+    states.master = states.moments = 0;
+    if (strategy.zero.stage > 1) states.gradients = 0;
+  }
+  return states;
+}
+
+bool keeps_host_buffers(const Program& program) {
+  const std::vector<Buffer>& buffers = program.ranks.front().buffers;
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [](const Buffer& buffer) { return buffer.place != MemoryPlace::Device; });
+}
+
 }  // namespace
 
 BatchShape batch_of(const Experiment& experiment, const Strategy& strategy) {
@@ -52,7 +70,7 @@ int communicators_in_use(const Program& program) {
 
 Bytes paper_model_states_of(const Model& model, const Strategy& strategy, int world_size) {
   // Frozen parameters have weights, but neither gradients nor optimizer states.
-  const StateBytes states = state_bytes(strategy.precision);
+  const StateBytes states = states_on_device(strategy);
   const StateBytes weights{states.parameters, 0, 0, 0};
   const StateBytes trained{0, states.gradients, states.master, states.moments};
   const Sharding& sharding = sharding_of(strategy);
@@ -83,6 +101,9 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
   report.peak_phase = std::string(to_string(peak.phase));
   report.peak_op = peak.op;
   report.capacity = experiment.cluster.gpu().memory;
+  report.host = peak.host;
+  const int ranks = std::min(experiment.cluster.gpus_per_node, program.world_size);
+  report.host_of_node = peak.host * ranks;
   report.rank = program.ranks.front().representative.value();
   return report;
 }
@@ -109,7 +130,7 @@ Verdict verdict_of(const MemoryReport& memory) {
 
 std::vector<std::string> memory_assumptions(const Program& program) {
   const int communicators = communicators_in_use(program);
-  return {
+  std::vector<std::string> sentences = {
       format("outside the allocator: {:.2f} GB of CUDA context and {} x {:.2f} GB of NCCL buffers, "
              "typical values (E1)",
              kContextMemory.cuda.gb(), communicators, kContextMemory.nccl_communicator.gb()),
@@ -118,6 +139,12 @@ std::vector<std::string> memory_assumptions(const Program& program) {
              "fragmentation may take that",
              kTightHeadroom * 100),
   };
+  if (keeps_host_buffers(program)) {
+    sentences.emplace_back(
+        "host memory counts what offload keeps there; page-locked buffers take the next power of "
+        "two bytes, as PyTorch's host allocator rounds (E6)");
+  }
+  return sentences;
 }
 
 }  // namespace zerosim

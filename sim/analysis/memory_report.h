@@ -1,7 +1,8 @@
 /// \file
 /// From what a rank allocates to whether it fits on its GPU.
 ///
-/// Not modelled: the caching allocator's fragmentation, host memory without offload.
+/// Not modelled: the caching allocator's fragmentation, host memory beyond what offload keeps there
+/// (checkpoints while loading, data, the process itself).
 #pragma once
 
 #include <string>
@@ -35,7 +36,8 @@ inline constexpr double kTightHeadroom = 0.05;
 /// Communicators of more than one rank that `program` uses: NCCL makes one when first used.
 [[nodiscard]] int communicators_in_use(const Program& program);
 
-/// As the ZeRO paper counts (data/cases/README.md, `memory.model_states`), rounded to whole bytes.
+/// As the ZeRO paper counts (data/cases/README.md, `memory.model_states`), rounded to whole bytes:
+/// on the device, so without what offload moves off it.
 [[nodiscard]] Bytes paper_model_states_of(const Model& model, const Strategy& strategy,
                                           int world_size);
 

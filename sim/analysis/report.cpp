@@ -60,6 +60,15 @@ double recomputation(const Model& model, const Strategy& strategy, const BatchSh
   return 1 + repeated / model_flops_per_token(model, batch.sequence).count();
 }
 
+std::string host_memory_note(const Cluster& cluster) {
+  const HostTimes times = default_host_times();
+  return format(
+      "passes over host memory (CPU Adam): {:.1f} % of {:g} GB/s a node ({}), shared evenly by its "
+      "ranks; copies of pageable memory run at {:.0f} % of the rate of pinned ones",
+      times.memory_efficiency * 100, cluster.node.host_memory_bandwidth.gb_per_second(),
+      cluster.node.host_memory_source, times.pageable_copy * 100);
+}
+
 ThroughputReport throughput(const Experiment& experiment, const Strategy& strategy,
                             const BatchShape& batch, Seconds step,
                             std::vector<std::string>& assumptions) {
@@ -123,6 +132,7 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
   report.memory = memory_report(experiment, strategy, built, ledger.peak(0));
   report.verdict = verdict_of(report.memory);
   append(report.assumptions, memory_assumptions(built));
+  if (uses_host_memory(built)) report.assumptions.push_back(host_memory_note(experiment.cluster));
   report.time = split_step(built, ran);
   report.communication = count_communication(built, experiment.cluster);
   report.communication.paper_psi = built.world_size > 1 ? paper_volume(strategy) : 0;

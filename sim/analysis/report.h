@@ -33,11 +33,13 @@ struct MemoryReport {
   Bytes peak_allocated, peak_reserved;
   std::string peak_phase, peak_op;
   Bytes capacity;
-  Bytes host;  ///< host memory of a node
+  Bytes host;          ///< host memory of this rank at its largest
+  Bytes host_of_node;  ///< of all ranks of a node, each taken to need as much
   int rank = 0;
 };
 
-/// Of one steady optimizer step; the first four after `step` sum to it.
+/// Of one steady optimizer step; the first four after `step` sum to it. An update on the CPU counts
+/// as optimizer, its copies included.
 struct TimeReport {
   Seconds step{0};
   Seconds compute{0}, exposed_communication{0}, host{0}, optimizer{0};

@@ -1,8 +1,10 @@
 // The split of a step: what the compute stream does at each instant, and if nothing, why
 // (report.h).
 //
-// A kernel counts from the instant at which it is ready. In the idle time before it the compute
-// stream stands before its *head*: the first of its operations that has not ended.
+// A kernel counts from the instant at which it is ready. The update of an offloaded optimizer
+// counts as optimizer: the step's passes over host memory and its copies (B6.3). In the idle time
+// before it the compute stream stands before its *head*: the first of its operations that has not
+// ended.
 //
 //   head not issued, host works            -> host
 //   head not issued, host waits            -> what the host waits for
@@ -221,11 +223,22 @@ class StepSplit {
   void walk(const Op& op, std::size_t index) {
     unissued_until(run_.issued(index));
     book(run_.waits_for_communication(op) ? communication_ : host_, run_.ready(index));
-    const bool optimizer =
-        op.kind == OpKind::Kernel &&
-        run_.program().kernels[static_cast<std::size_t>(op.payload)].kernel_class ==
-            KernelClass::Optimizer;
-    book(optimizer ? optimizer_ : compute_, run_.end(index));
+    book(updates(op) ? optimizer_ : compute_, run_.end(index));
+  }
+
+  [[nodiscard]] bool updates(const Op& op) const {
+    const bool in_step = op.phase == Phase::Step;
+    switch (op.kind) {
+      case OpKind::Kernel:
+        return run_.program().kernels[static_cast<std::size_t>(op.payload)].kernel_class ==
+               KernelClass::Optimizer;
+      case OpKind::Copy:
+        return in_step;
+      case OpKind::Host:
+        return in_step && op.payload >= 0;
+      default:
+        return false;
+    }
   }
 
   /// Books what is left until `time`, at most until the end of the step.
@@ -252,7 +265,8 @@ class StepSplit {
       if (span.waiting) {
         host_waits_until(std::min(time, span.end), run_.program().ops[span.op.index()]);
       } else {
-        book(host_, std::min(time, span.end));
+        const Op& op = run_.program().ops[span.op.index()];
+        book(updates(op) && op.kind == OpKind::Host ? optimizer_ : host_, std::min(time, span.end));
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <tuple>
@@ -54,6 +55,18 @@ class Costs {
 
   [[nodiscard]] Seconds host(const Op& op) const {
     return op.host_count * host_[static_cast<std::size_t>(op.host_work)];
+  }
+
+  /// \param ranks  of a node.
+  [[nodiscard]] Seconds host_pass(const HostPass& pass, int ranks) const {
+    return host_pass_time(options_.host, pass, cluster_.node.host_memory_bandwidth, ranks);
+  }
+
+  /// Bytes that a copy puts on its link: load is expressed in bytes, never by a slower link.
+  [[nodiscard]] Bytes copy_load(const Copy& copy) const {
+    if (copy.pinned) return copy.bytes;
+    return Bytes(
+        std::llround(static_cast<double>(copy.bytes.count()) / options_.host.pageable_copy));
   }
 
   [[nodiscard]] const KernelTime& kernel(const Kernel& kernel) {
@@ -179,12 +192,14 @@ enum class EventKind : std::uint16_t {
 /// recursion.
 class Execution final : public internal::MachineListener {
  public:
+  /// \param ranks_of_a_node  that share its host memory.
   Execution(const Program& program, Machine& machine, Costs& costs, int launch_queue_depth,
-            AllocationObserver* observer)
+            int ranks_of_a_node, AllocationObserver* observer)
       : program_(program),
         machine_(machine),
         costs_(costs),
         launch_queue_depth_(std::max(1, launch_queue_depth)),
+        ranks_of_a_node_(ranks_of_a_node),
         observer_(observer) {
     prepare();
   }
@@ -212,6 +227,7 @@ class Execution final : public internal::MachineListener {
   void work_off();
   void walk_host(int rank_class);
   bool walk_op(int rank_class, const Op& op, std::int32_t index);
+  [[nodiscard]] Seconds host_time_of(const RankProgram& program, const Op& op) const;
   void spend(int rank_class, std::int32_t op, Seconds time);
   void wait_until(int rank_class, std::int32_t op, Seconds time);
   Seconds memory_cost(int rank_class, const Op& op);
@@ -268,6 +284,7 @@ class Execution final : public internal::MachineListener {
   Machine& machine_;
   Costs& costs_;
   int launch_queue_depth_;
+  int ranks_of_a_node_;
   AllocationObserver* observer_;
 
   std::vector<RankState> ranks_;
@@ -534,7 +551,7 @@ bool Execution::walk_op(int rank_class, const Op& op, std::int32_t index) {
   const bool resumed = own.host_state != HostState::Running;
   own.host_state = HostState::Running;
   if (!resumed) {
-    spend(rank_class, index, costs_.host(op));
+    spend(rank_class, index, host_time_of(*own.program, op));
   }
   if (runs_on_device(op.kind)) {
     if (own.unready >= launch_queue_depth_) {
@@ -556,6 +573,13 @@ bool Execution::walk_op(int rank_class, const Op& op, std::int32_t index) {
   op_state.ended = true;
   note_end(op, own.host_now);
   return true;
+}
+
+Seconds Execution::host_time_of(const RankProgram& program, const Op& op) const {
+  const Seconds work = costs_.host(op);
+  if (op.kind != OpKind::Host || op.payload < 0) return work;
+  const HostPass& pass = program.host_passes[static_cast<std::size_t>(op.payload)];
+  return work + costs_.host_pass(pass, ranks_of_a_node_);
 }
 
 Seconds Execution::memory_cost(int rank_class, const Op& op) {
@@ -671,7 +695,7 @@ void Execution::start_copy(int rank_class, std::int32_t op) {
   if (copy.bytes <= Bytes(0)) {
     finish(rank_class, op, state(rank_class, op).start);
   } else {
-    machine_.start_copy(rank_class, link_of(copy.direction), copy.bytes,
+    machine_.start_copy(rank_class, link_of(copy.direction), costs_.copy_load(copy),
                         event(EventKind::EndOp, rank_class, op));
   }
 }
@@ -934,8 +958,15 @@ Timeline Engine::run(const Program& program, AllocationObserver* observer) {
                                  program.world_size, impl_->cluster.name,
                                  impl_->cluster.world_size()));
   }
+  if (uses_host_memory(program) && impl_->cluster.node.host_memory_bandwidth.per_second() <= 0) {
+    throw SimulationError(
+        format("the bandwidth of the host memory of cluster \"{}\" is not known, and the program "
+               "works there",
+               impl_->cluster.name));
+  }
+  const int ranks_of_a_node = std::min(impl_->cluster.gpus_per_node, program.world_size);
   Execution execution(program, impl_->machine, impl_->costs, impl_->options.host.launch_queue_depth,
-                      observer);
+                      ranks_of_a_node, observer);
   return execution.run();
 }
 

@@ -9,11 +9,15 @@
 /// Rules of execution:
 /// - A host thread walks its operations in order and pays the host time of each before it takes
 ///   effect. It stops in a HostWait, and in the launch of an operation that would make more than
-///   `HostTimes::launch_queue_depth` device operations issued but not ready (rule 0.2).
+///   `HostTimes::launch_queue_depth` device operations issued but not ready (rule 0.2). A HostPass
+///   keeps it for `host_pass_time`; host threads of one node share its memory as if all were in
+///   one.
 /// - A device operation is *ready* when it is issued, its dependencies have ended and its
 /// predecessor
 ///   on the stream has ended. A kernel starts `launch_gap` after that; a copy at once; a StreamWait
 ///   ends at once.
+/// - A copy puts its bytes on the link of its direction, those of pageable memory more of them
+///   (`HostTimes::pageable_copy`).
 /// - The n-th collectives of all rank classes on a communicator meet (rule 0.3). From its own
 ///   readiness to the end each rank's NCCL kernel holds SMs; `delay` after the last one is ready,
 ///   all transfer together. Consecutive calls with one `coalesced` number run as one collective of

@@ -18,10 +18,23 @@ struct HostTimes {
   Seconds event_record;
   Seconds module_call;
   Seconds step_overhead;
-  int launch_queue_depth;  ///< unstarted launches after which the host blocks (rule 0.2)
+  int launch_queue_depth;        ///< unstarted launches after which the host blocks (rule 0.2)
+  double memory_efficiency = 1;  ///< of peak host memory bandwidth, in a pass of all threads
+  double pageable_copy = 1;      ///< rate of a copy of pageable memory over that of a pinned one
 };
 
 [[nodiscard]] HostTimes default_host_times();
 [[nodiscard]] Seconds host_time(const HostTimes& times, HostWork work);
+
+/// Time of a pass over host memory while each of `ranks` ranks of the node is in one: they share
+/// its bandwidth evenly,
+///
+///     t = bytes x ranks / (peak x memory_efficiency)
+///
+/// Not modelled: a bound by arithmetic or by too few threads (OMP_NUM_THREADS), memory of another
+/// socket, and what copies between host and device draw from host memory meanwhile.
+/// \param peak  of the whole node.
+[[nodiscard]] Seconds host_pass_time(const HostTimes& times, const HostPass& pass,
+                                     BytesPerSecond peak, int ranks);
 
 }  // namespace zerosim

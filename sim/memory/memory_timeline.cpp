@@ -20,12 +20,26 @@ std::string request_text(const Program& program, const Buffer& buffer, ModuleId 
   return text;
 }
 
+/// What `buffer` takes of the host.
+Bytes host_bytes(const Buffer& buffer) {
+  return buffer.place == MemoryPlace::PinnedHost ? rounded_pinned_allocation(buffer.bytes)
+                                                 : buffer.bytes;
+}
+
 }  // namespace
 
 Bytes rounded_allocation(Bytes request) {
   ZS_CHECK(request >= Bytes(0), "a buffer has no negative size");
   const std::int64_t excess = request.count() % kMinimumBlock;
   return excess == 0 ? request : request + Bytes(kMinimumBlock - excess);
+}
+
+Bytes rounded_pinned_allocation(Bytes request) {
+  ZS_CHECK(request >= Bytes(0), "a buffer has no negative size");
+  if (request == Bytes(0)) return request;
+  Bytes power(1);
+  while (power < request) power += power;
+  return power;
 }
 
 MemoryLedger::MemoryLedger(const Program& program, bool keep_samples)
@@ -41,6 +55,11 @@ Seconds MemoryLedger::on_allocate(int rank_class, BufferId id, const Buffer& buf
   ZS_CHECK(id.valid() && id.index() < ledger.states.size(), "the buffer is the program's");
   ZS_CHECK(ledger.states[id.index()] == BufferState::Unused, "a buffer is allocated once");
   ledger.states[id.index()] = BufferState::Live;
+  if (buffer.place != MemoryPlace::Device) {
+    ledger.host += host_bytes(buffer);
+    ledger.peak.host = std::max(ledger.peak.host, ledger.host);
+    return Seconds(0);
+  }
 
   const Bytes bytes = rounded_allocation(buffer.bytes);
   const auto memory_class = static_cast<std::size_t>(buffer.memory_class);
@@ -67,6 +86,10 @@ Seconds MemoryLedger::on_free(int rank_class, BufferId id, const Buffer& buffer,
   ZS_CHECK(ledger.states[id.index()] == BufferState::Live,
            "a buffer is freed once, after its allocation");
   ledger.states[id.index()] = BufferState::Freed;
+  if (buffer.place != MemoryPlace::Device) {
+    ledger.host -= host_bytes(buffer);
+    return Seconds(0);
+  }
 
   const Bytes bytes = rounded_allocation(buffer.bytes);
   ledger.allocated -= bytes;
@@ -87,6 +110,10 @@ MemoryPeak MemoryLedger::peak(int rank_class) const {
 
 const MemoryByClass& MemoryLedger::current(int rank_class) const {
   return ledger_of(rank_class).by_class;
+}
+
+Bytes MemoryLedger::current_host(int rank_class) const {
+  return ledger_of(rank_class).host;
 }
 
 const std::vector<MemorySample>& MemoryLedger::samples(int rank_class) const {

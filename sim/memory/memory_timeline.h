@@ -4,6 +4,9 @@
 /// The ledger rounds each request to 512 bytes as PyTorch does (E7.1) and knows no pools or
 /// segments: reserved = allocated, and neither an allocation nor a free costs host time.
 ///
+/// Host memory (B6.1) is counted apart, as a plain sum: ordinary memory as asked for, page-locked
+/// memory as PyTorch's host allocator rounds it (E6). Pages that are never touched count too.
+///
 /// Not modelled: the caching allocator (E7.2 to E7.14) with its fragmentation, flushes and costs.
 #pragma once
 
@@ -25,6 +28,10 @@ using MemoryByClass = std::array<Bytes, kMemoryClasses>;
 /// What a request takes of the device (E7.1): the next multiple of 512 bytes; nothing for nothing.
 [[nodiscard]] Bytes rounded_allocation(Bytes request);
 
+/// What a page-locked request takes of the host (E6): the next power of two.
+/// \throws std::overflow_error  beyond 2^62 bytes.
+[[nodiscard]] Bytes rounded_pinned_allocation(Bytes request);
+
 struct MemoryPeak {
   Bytes allocated;              ///< largest sum over classes
   MemoryByClass by_class{};     ///< at that moment
@@ -32,6 +39,7 @@ struct MemoryPeak {
   std::string op;               ///< "saved_activation in model.layers.31.mlp"
   Seconds at{0};                ///< the first moment, if several are as high
   MemoryByClass class_peaks{};  ///< the largest of each class, at whatever moment
+  Bytes host;                   ///< the rank's host memory at its largest, at whatever moment
 };
 
 /// One change of the total, for plots.
@@ -55,7 +63,9 @@ class MemoryLedger : public AllocationObserver {
                   Seconds now) override;
 
   [[nodiscard]] MemoryPeak peak(int rank_class) const;
+  /// Of the device.
   [[nodiscard]] const MemoryByClass& current(int rank_class) const;
+  [[nodiscard]] Bytes current_host(int rank_class) const;
   /// In host order; empty unless they are kept.
   [[nodiscard]] const std::vector<MemorySample>& samples(int rank_class) const;
 
@@ -64,6 +74,7 @@ class MemoryLedger : public AllocationObserver {
 
   struct RankLedger {
     Bytes allocated;
+    Bytes host;
     MemoryByClass by_class{};
     MemoryPeak peak;       ///< without `op`, which is put into words when asked for
     BufferId peak_buffer;  ///< whose request reached the peak

@@ -2,14 +2,17 @@
 //
 // Gradients go through a bucket (gradient_bucket.h): as they arrive, or at stage 1 without
 // `overlap_comm` in a walk after the backward (B3.2). What touches my partition is kept, the rest
-// dropped; the step updates my partition of each optimizer group and gathers the weights.
+// dropped; the step updates my partition of each optimizer group and gathers the weights. With the
+// optimizer on the CPU, keeping and updating are those of optimizer_offload.h (B6).
 
 #include <algorithm>
+#include <optional>
 
 #include "sim/base/error.h"
 #include "sim/program/flat_layout.h"
 #include "sim/program/frameworks.h"
 #include "sim/program/gradient_bucket.h"
+#include "sim/program/optimizer_offload.h"
 
 namespace zerosim {
 
@@ -32,6 +35,9 @@ class Zero12 : public FrameworkHooks {
         local_gradients_(model_.parameters.size()),
         overflow_steps_(strategy_.precision == Precision::Fp16 ? context.overflow_steps : 0),
         states_allocated_(context.first_step > overflow_steps_) {
+    if (offloads_optimizer(strategy_)) {
+      offload_.emplace(context, layout_, rank, bucket_.reduction_stream());
+    }
     for (const FlatGroup& group : layout_.groups) {
       MyPart& part = my_parts_.emplace_back();
       for (const ParameterId id : group.order) {
@@ -54,8 +60,12 @@ class Zero12 : public FrameworkHooks {
       builder_.allocate(low(frozen), MemoryClass::Parameters, "frozen_parameters", kComputeStream,
                         "B2.1");
     }
-    builder_.allocate(Bytes(layout_.partitions()) * 4, MemoryClass::OptimizerStates,
-                      "master_weights", kComputeStream, "B2.4");
+    if (offload_) {
+      offload_->initialize();
+    } else {
+      builder_.allocate(Bytes(layout_.partitions()) * 4, MemoryClass::OptimizerStates,
+                        "master_weights", kComputeStream, "B2.4");
+    }
     if (states_allocated_) {
       allocate_states();
     }
@@ -91,19 +101,11 @@ class Zero12 : public FrameworkHooks {
     }
     if (micro_.step < overflow_steps_) {  // B5: nothing but the gradients goes
       builder_.free(partition_gradients_, "B5");
-      return;
+    } else {
+      update_weights();
     }
-    for (std::size_t i = 0; i < my_parts_.size(); ++i) {
-      gradient_norm(i);
-    }
-    for (std::size_t i = 0; i < my_parts_.size(); ++i) {
-      update(i);
-    }
-    if (world_size_ > 1) {
-      for (const FlatGroup& group : layout_.groups) {  // B5.2: blocking, one for each group
-        collective(CollectiveKind::AllGather, group.partition, group.padded,
-                   model_dtype(strategy_.precision), "B5.2");
-      }
+    if (offload_) {
+      offload_->finish();
     }
   }
 
@@ -114,6 +116,25 @@ class Zero12 : public FrameworkHooks {
     std::int64_t largest_slice = 0;
     std::int64_t gradient_elements = 0;  ///< full sizes of parameters that touch it (B3.8)
   };
+
+  void update_weights() {
+    for (std::size_t i = 0; i < my_parts_.size(); ++i) {
+      gradient_norm(i);
+    }
+    for (std::size_t i = 0; i < my_parts_.size(); ++i) {
+      if (offload_) {
+        update_on_host(i);
+      } else {
+        update(i);
+      }
+    }
+    if (world_size_ > 1) {
+      for (const FlatGroup& group : layout_.groups) {  // B5.2: blocking, one for each group
+        collective(CollectiveKind::AllGather, group.partition, group.padded,
+                   model_dtype(strategy_.precision), "B5.2");
+      }
+    }
+  }
 
   [[nodiscard]] Bytes low(std::int64_t n) const { return Bytes(n) * bytes_; }
   [[nodiscard]] std::int64_t elements(ParameterId id) const {
@@ -138,8 +159,12 @@ class Zero12 : public FrameworkHooks {
   }
 
   void allocate_states() {
-    builder_.allocate(Bytes(layout_.partitions()) * 8, MemoryClass::OptimizerStates, "adam_moments",
-                      kComputeStream, "B2.6");
+    if (offload_) {
+      offload_->allocate_moments();
+    } else {
+      builder_.allocate(Bytes(layout_.partitions()) * 8, MemoryClass::OptimizerStates,
+                        "adam_moments", kComputeStream, "B2.6");
+    }
     states_allocated_ = true;
   }
 
@@ -184,7 +209,10 @@ class Zero12 : public FrameworkHooks {
   // B3.7, B3.8: what touches my partition moves to the partition gradient buffer, whole; the rest
   // goes.
   void keep_my_part(BucketEntry& entry) {
-    if (layout_.elements_on(entry.parameter, rank_) > 0) {
+    const bool mine = layout_.elements_on(entry.parameter, rank_) > 0;
+    if (mine && offload_) {
+      offload_->keep(entry.parameter, micro_);
+    } else if (mine) {
       if (!new_partition_gradients_.valid()) {
         new_partition_gradients_ =
             builder_.allocate(low(my_gradient_elements()), MemoryClass::Gradients,
@@ -231,24 +259,46 @@ class Zero12 : public FrameworkHooks {
   }
 
   void check_overflow() {  // B5 item 1: about six kernels a slice, then the host asks
-    step_kernel("overflow_check", Bytes(layout_.partitions()) * (bytes_ + 4 + 4 + 4 + 3),
-                6 * my_tensors());
+    if (offload_) {
+      offload_->upload_overflow();
+    } else {
+      step_kernel("overflow_check", Bytes(layout_.partitions()) * (bytes_ + 4 + 4 + 4 + 3),
+                  6 * my_tensors());
+    }
     if (world_size_ > 1) {
       collective(CollectiveKind::AllReduce, 1, 1, Dtype::U8, "B5");
     }
     builder_.host_wait_stream(kComputeStream, "0.7");
   }
 
-  void gradient_norm(std::size_t i) {  // B5 item 2: an fp64 copy of one slice at a time
+  void gradient_norm(std::size_t i) {
+    if (offload_) {
+      offload_->upload_norm(i);
+    } else {
+      measure_norm(i);
+    }
+    if (world_size_ > 1) {
+      collective(CollectiveKind::AllReduce, 1, 1, Dtype::F32, "B5");
+    }
+    if (offload_) {
+      offload_->read_norm();
+    }
+  }
+
+  void measure_norm(std::size_t i) {  // B5 item 2: an fp64 copy of one slice at a time
     const MyPart& part = my_parts_[i];
     BufferId fp64 = builder_.allocate(Bytes(part.largest_slice) * 8, MemoryClass::TemporaryBuffers,
                                       "fp64_norm", kComputeStream, "B5");
     step_kernel("gradient_norm", Bytes(layout_.groups[i].partition) * (bytes_ + 8 + 8),
                 2 * std::max(1, part.tensors));
     builder_.free(fp64);
-    if (world_size_ > 1) {
-      collective(CollectiveKind::AllReduce, 1, 1, Dtype::F32, "B5");
+  }
+
+  void update_on_host(std::size_t i) {
+    if (!states_allocated_) {
+      allocate_states();
     }
+    offload_->update(i);
   }
 
   void update(std::size_t i) {  // B5 item 3
@@ -291,6 +341,7 @@ class Zero12 : public FrameworkHooks {
   std::int64_t rank_;
   FlatLayout layout_;
   GradientBucket bucket_;
+  std::optional<OptimizerOffload> offload_;
   int bytes_;        ///< of an element in the model's type
   int local_bytes_;  ///< of an element of `local_gradients_`
   MicroBatch micro_;

@@ -154,7 +154,10 @@ std::string memory_section(const MemoryReport& memory) {
       format("model states as the ZeRO paper counts them: {} GiB; logits at their largest: {} GiB",
              gib(memory.model_states), gib(memory.logits)) +
       "\n";
-  if (memory.host.count() > 0) out += format("host memory of a node: {} GiB\n", gib(memory.host));
+  if (memory.host.count() > 0) {
+    out += format("host memory: {} GiB of a rank, {} GiB of a node\n", gib(memory.host),
+                  gib(memory.host_of_node));
+  }
   return out;
 }
 

@@ -52,6 +52,18 @@ std::string OpView::dependencies() const {
   return join(ids, " ");
 }
 
+const char* place_of(const Buffer& buffer) {
+  switch (buffer.place) {
+    case MemoryPlace::Device:
+      break;
+    case MemoryPlace::Host:
+      return " on the host";
+    case MemoryPlace::PinnedHost:
+      return " on the host, pinned";
+  }
+  return "";
+}
+
 std::string OpView::what() const {
   switch (op_.kind) {
     case OpKind::Kernel: {
@@ -62,9 +74,9 @@ std::string OpView::what() const {
     case OpKind::Copy: {
       const Copy& copy = rank_.copies[payload()];
       return format(
-          "{} {} B",
+          "{} {} B{}",
           copy.direction == Copy::Direction::HostToDevice ? "host_to_device" : "device_to_host",
-          copy.bytes.count());
+          copy.bytes.count(), copy.pinned ? "" : " pageable");
     }
     case OpKind::Collective:
       return format("{} {} -> {} {} {}", to_string(collective().kind), collective().input_elements,
@@ -75,11 +87,14 @@ std::string OpView::what() const {
     case OpKind::Allocate:
     case OpKind::Free: {
       const Buffer& buffer = rank_.buffers[payload()];
-      return format("{} {} B {}", buffer.owner, buffer.bytes.count(),
-                    to_string(buffer.memory_class));
+      return format("{} {} B {}{}", buffer.owner, buffer.bytes.count(),
+                    to_string(buffer.memory_class), place_of(buffer));
     }
-    case OpKind::Host:
-      break;
+    case OpKind::Host: {
+      if (op_.payload < 0) break;
+      const HostPass& pass = rank_.host_passes[payload()];
+      return format("{} {:.4g} MB", pass.name, static_cast<double>(pass.bytes.count()) / 1e6);
+    }
   }
   return "";
 }

@@ -176,6 +176,7 @@ void read_client_optimizer(DeepSpeedReading& reading, bool cpu_adam_forced) {
   if (flag)
     reason = format("the file has none; {}, from the flag {}", to_string(*flag), kOptimizerFlag);
   if (offloads && cpu_adam_forced) {
+    strategy.optimizer = OptimizerKind::AdamFused;
     reason =
         "the file has none; DeepSpeed's CPU Adam is assumed, which accelerate puts in its place";
   }

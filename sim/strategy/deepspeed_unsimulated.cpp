@@ -18,7 +18,8 @@ struct Unsimulated {
 /// To be shortened as the simulator grows.
 constexpr Unsimulated kUnsimulated[] = {
     {"zero_optimization.offload_param.device", "none", kStage3, "offload of parameters"},
-    {"zero_optimization.offload_optimizer.device", "none", kStages123, "offload of the optimizer"},
+    {"zero_optimization.offload_optimizer.device", "none", kStage3,
+     "offload of the optimizer at stage 3"},
     {"zero_optimization.zero_hpz_partition_size", "1", kStage3, "a secondary partition (hpZ)"},
     {"zero_optimization.mics_shard_size", "-1", kStage3, "MiCS"},
     {"zero_optimization.zero_quantized_weights", "false", kStage3,

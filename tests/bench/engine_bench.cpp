@@ -18,6 +18,7 @@ using namespace zerosim;  // NOLINT(google-build-using-namespace): a program, no
 constexpr int kMostClasses = 64;
 constexpr int kLayers = 460;  // x 13 device operations: a 7B stage-3 step has about 6,000
 constexpr int kKernelsPerLayer = 12;
+constexpr auto kNoPayload = static_cast<std::size_t>(-1);
 
 class Writer {
  public:
@@ -76,7 +77,7 @@ RankProgram rank_of(int skew) {
   std::vector<OpId> ends;
   for (int layer = 0; layer < kLayers; ++layer) {
     const OpId gather = writer.gather();
-    writer.add(OpKind::Host, HostWork::ModuleHook, {}, 0, {});
+    writer.add(OpKind::Host, HostWork::ModuleHook, {}, kNoPayload, {});
     writer.add(OpKind::StreamWait, HostWork::EventRecord, kComputeStream, 0, {gather});
     OpId last;
     for (int i = 0; i < kKernelsPerLayer; ++i) {

@@ -19,6 +19,8 @@ Machine a10x4_pcie() {
   machine.network = NetworkKind::Tcp;
   machine.nic_efficiency = 0.95;
   machine.host_link = 25_GBps;
+  machine.host_memory_bandwidth = 204.8_GBps;
+  machine.host_memory_source = "one Xeon with 8 channels of DDR4-3200, usual for PCIe 4 (estimate)";
   machine.cpu = "intel";
   machine.source =
       "NVIDIA A10 datasheet (PCIe 4 x16, no NVLink); NCCL 2.30 (peer-to-peer up to PXB only); "

@@ -25,6 +25,9 @@ Machine dgx1_v100(const std::string& name, const std::string& gpu) {
   machine.nic_efficiency = 0.96;
   machine.host_link = 12.5_GBps;
   machine.host_memory = 512_GiB;
+  machine.host_memory_bandwidth = 136.5_GBps;
+  machine.host_memory_source =
+      "two Xeon E5-2698 v4 with 4 channels each, of DDR4-2133 (NVIDIA's DGX-1 user guide)";
   machine.host_cores = 40;
   machine.cpu = "intel";
   machine.source =

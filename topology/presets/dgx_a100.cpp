@@ -22,6 +22,9 @@ Machine dgx_a100(const std::string& name, const std::string& gpu, Bytes host_mem
   machine.nic_efficiency = 0.96;
   machine.host_link = 25_GBps;
   machine.host_memory = host_memory;
+  machine.host_memory_bandwidth = 409.6_GBps;
+  machine.host_memory_source =
+      "two EPYC 7742 with 8 channels of DDR4-3200 each (NVIDIA's and AMD's datasheets)";
   machine.host_cores = 128;
   machine.cpu = "amd";
   machine.source =

@@ -22,6 +22,9 @@ Machine dgx_h100() {
   machine.nic_efficiency = 0.96;
   machine.host_link = 52_GBps;
   machine.host_memory = Bytes(std::int64_t{2} << 40);
+  machine.host_memory_bandwidth = 614.4_GBps;
+  machine.host_memory_source =
+      "two Xeon Platinum 8480C with 8 channels of DDR5-4800 each (NVIDIA's and Intel's datasheets)";
   machine.host_cores = 112;
   machine.cpu = "intel";
   machine.source =

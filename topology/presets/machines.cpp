@@ -52,6 +52,8 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   node.nic_efficiency = machine.nic_efficiency;
   node.host_link = machine.host_link;
   node.host_memory = machine.host_memory;
+  node.host_memory_bandwidth = machine.host_memory_bandwidth;
+  node.host_memory_source = machine.host_memory_source;
   node.host_cores = machine.host_cores;
   node.cpu = machine.cpu;
   node.source = machine.source;

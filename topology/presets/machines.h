@@ -24,6 +24,8 @@ struct Machine {
   double nic_efficiency = 1.0;
   BytesPerSecond host_link;  ///< achieved, alone
   Bytes host_memory;
+  BytesPerSecond host_memory_bandwidth;  ///< peak, all sockets
+  std::string host_memory_source;
   int host_cores = 0;
   std::string cpu;
   std::string source;

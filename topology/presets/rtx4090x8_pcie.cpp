@@ -19,6 +19,9 @@ Machine rtx4090x8_pcie() {
   machine.network = NetworkKind::Tcp;
   machine.nic_efficiency = 0.95;
   machine.host_link = 25_GBps;
+  machine.host_memory_bandwidth = 409.6_GBps;
+  machine.host_memory_source =
+      "two EPYC with 8 channels of DDR4-3200 each, usual for PCIe 4 (estimate)";
   machine.cpu = "amd";
   machine.source =
       "public 8 x RTX 4090 boxes (`nvidia-smi topo -m`: NODE and SYS only; all-reduce busbw 14.5 "

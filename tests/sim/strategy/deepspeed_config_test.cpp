@@ -414,15 +414,15 @@ TEST(TopLevel, FpSixteenScalesArePositive) {
 
 TEST(NotSimulated, IsReadAndRememberedAtTheSetting) {
   const BadZero cases[] = {
-      {2, "\"offload_optimizer\": {\"device\": \"cpu\"}",
+      {3, "\"offload_optimizer\": {\"device\": \"cpu\"}",
        "f.json:3:33: zero_optimization.offload_optimizer.device: found cpu: this version does not "
-       "simulate offload of the optimizer yet"},
+       "simulate offload of the optimizer at stage 3 yet"},
       {3, "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}",
        "f.json:3:29: zero_optimization.offload_param.device: found nvme: this version does not "
        "simulate offload of parameters yet"},
-      {2, "\"cpu_offload\": true",
+      {3, "\"cpu_offload\": true",
        "f.json:3:16: zero_optimization.offload_optimizer.device: found cpu: this version does not "
-       "simulate offload of the optimizer yet"},
+       "simulate offload of the optimizer at stage 3 yet"},
       {3, "\"zero_hpz_partition_size\": 8",
        "f.json:3:28: zero_optimization.zero_hpz_partition_size: found 8: this version does not "
        "simulate a secondary partition (hpZ) yet"},
@@ -449,6 +449,18 @@ TEST(NotSimulated, IsReadAndRememberedAtTheSetting) {
   EXPECT_STREQ(cast.not_simulated->what(),
                "f.json:2:31: torch_autocast.enabled: found true: this version does not simulate "
                "torch_autocast yet");
+}
+
+TEST(NotSimulated, OffloadOfTheOptimizerIsSimulatedBelowStage3) {
+  for (const int stage : {1, 2}) {
+    for (const char* inside :
+         {"\"offload_optimizer\": {\"device\": \"cpu\"}", "\"cpu_offload\": true",
+          "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}"}) {
+      const Strategy strategy = parse(zero(stage, inside));
+      EXPECT_FALSE(strategy.not_simulated.has_value()) << inside;
+      EXPECT_EQ(strategy.zero.offload_optimizer.device, OffloadDevice::Cpu);  // A2: nvme too
+    }
+  }
 }
 
 TEST(NotSimulated, IsAcceptedWhenSwitchedOff) {

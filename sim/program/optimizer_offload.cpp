@@ -1,0 +1,195 @@
+// The optimizer on the CPU at ZeRO stages 1 and 2: spec B6.
+
+#include "sim/program/optimizer_offload.h"
+
+#include <algorithm>
+
+namespace zerosim {
+
+namespace {
+
+using Direction = Copy::Direction;
+
+constexpr int kFp32 = 4;
+constexpr int kFp64 = 8;
+
+}  // namespace
+
+bool offloads_optimizer(const Strategy& strategy) {
+  return strategy.framework == Framework::DeepSpeed &&
+         strategy.zero.offload_optimizer.device != OffloadDevice::None;
+}
+
+OptimizerOffload::OptimizerOffload(const FrameworkContext& context, const FlatLayout& layout,
+                                   Rank rank, StreamId reduction_stream)
+    : strategy_(context.strategy),
+      builder_(context.builder),
+      layout_(layout),
+      rank_(rank.value()),
+      reduction_stream_(reduction_stream),
+      bytes_(dtype_bytes(model_dtype(strategy_.precision))),
+      pinned_(strategy_.zero.offload_optimizer.pin_memory),
+      accumulates_(strategy_.zero.stage == 2 && strategy_.grad_accum > 1),
+      accumulated_(layout.elements_of.size()),
+      norms_(layout.elements_of.size()) {
+  for (const FlatGroup& group : layout_.groups) {
+    for (const ParameterId id : group.order) {
+      largest_parameter_ = std::max(largest_parameter_, elements(id));
+    }
+  }
+}
+
+BufferId OptimizerOffload::on_host(Bytes bytes, MemoryClass memory_class, std::string_view owner,
+                                   bool pinned) {
+  return builder_.allocate_on_host(bytes, memory_class, owner, pinned, "B6.1");
+}
+
+void OptimizerOffload::initialize() {
+  for (const FlatGroup& group : layout_.groups) {
+    const std::int64_t s = group.partition;
+    on_host(Bytes(s) * kFp32, MemoryClass::OptimizerStates, "master_weights", pinned_);
+    on_host(Bytes(s) * kFp32, MemoryClass::Gradients, "fp32_gradients", pinned_);
+    on_host(low(s), MemoryClass::TemporaryBuffers, "weights_staging", pinned_);
+  }
+  on_host(low(largest_parameter_), MemoryClass::TemporaryBuffers, "gradient_staging", pinned_);
+  builder_.allocate(low(largest_parameter_), MemoryClass::TemporaryBuffers, "offload_gradient",
+                    kComputeStream, "B6.1");
+}
+
+void OptimizerOffload::allocate_moments() {
+  for (const FlatGroup& group : layout_.groups) {
+    on_host(Bytes(group.partition) * (2 * kFp32), MemoryClass::OptimizerStates, "adam_moments",
+            /*pinned=*/false);
+  }
+}
+
+void OptimizerOffload::keep(ParameterId id, const MicroBatch& micro) {
+  if (accumulates_) {
+    accumulate(id, micro);
+  }
+  if (micro.boundary) {
+    measure_norm(id);
+    test_overflow(id);
+    copy_to_fp32_gradient(id);
+  }
+}
+
+// The whole parameter, although a part of it may be another rank's. At the boundary the sum goes
+// straight into the fp32 gradient.
+void OptimizerOffload::accumulate(ParameterId id, const MicroBatch& micro) {
+  BufferId& kept = accumulated_[id.index()];
+  if (!kept.valid()) {
+    kept = on_host(low(elements(id)), MemoryClass::Gradients, "accumulated_gradient", pinned_);
+  }
+  if (micro.index > 0) {
+    copy(Direction::HostToDevice, low(elements(id)), "B6.2");
+    kernel("accumulate", low(elements(id)) * 3);
+  }
+  if (!micro.boundary) {
+    copy(Direction::DeviceToHost, low(elements(id)), "B6.2");
+  }
+}
+
+// An fp64 copy of my slice; the norm stays on the device until the step.
+void OptimizerOffload::measure_norm(ParameterId id) {
+  const std::int64_t mine = layout_.elements_on(id, rank_);
+  BufferId fp64 = builder_.allocate(Bytes(mine) * kFp64, MemoryClass::TemporaryBuffers, "fp64_norm",
+                                    reduction_stream_, "B6.2");
+  kernel("gradient_norm", Bytes(mine) * (bytes_ + 2 * kFp64), 2);
+  builder_.free(fp64, "B6.2");
+  builder_.free(norms_[id.index()], "B6.2");
+  norms_[id.index()] = builder_.allocate(Bytes(kFp64), MemoryClass::TemporaryBuffers,
+                                         "gradient_norm", reduction_stream_, "B6.2");
+}
+
+// As without offload (B5 item 1), of the whole parameter, and the host reads the answer.
+void OptimizerOffload::test_overflow(ParameterId id) {
+  constexpr int kMasks = 3;  // is nan, is inf, either: a byte each
+  BufferId temporary =
+      builder_.allocate(Bytes(elements(id)) * (kFp32 + kMasks), MemoryClass::TemporaryBuffers,
+                        "overflow_check", reduction_stream_, "B6.2");
+  kernel("overflow_check", Bytes(elements(id)) * (bytes_ + 3 * kFp32 + kMasks), 6);
+  copy_number(reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
+  builder_.free(temporary, "B6.2");
+}
+
+void OptimizerOffload::copy_to_fp32_gradient(ParameterId id) {
+  const std::int64_t mine = layout_.elements_on(id, rank_);
+  BufferId fp32;
+  if (bytes_ != kFp32) {
+    fp32 = builder_.allocate(Bytes(mine) * kFp32, MemoryClass::TemporaryBuffers, "fp32_gradient",
+                             reduction_stream_, "B6.2");
+    kernel("cast", Bytes(mine) * (bytes_ + kFp32));
+  }
+  copy(Direction::DeviceToHost, Bytes(mine) * kFp32, "B6.2");
+  builder_.free(fp32, "B6.2");
+}
+
+void OptimizerOffload::upload_overflow() {
+  copy_number(kComputeStream, Direction::HostToDevice, 1, "B6.3");
+}
+
+void OptimizerOffload::upload_norm(std::size_t group) {
+  for (const ParameterId id : layout_.groups[group].order) {
+    if (norms_[id.index()].valid()) {
+      copy_number(kComputeStream, Direction::DeviceToHost, kFp64, "B6.3");
+    }
+  }
+  copy_number(kComputeStream, Direction::HostToDevice, kFp32, "B6.3");
+}
+
+void OptimizerOffload::read_norm() {
+  copy_number(kComputeStream, Direction::DeviceToHost, kFp32, "B6.3");
+}
+
+void OptimizerOffload::update(std::size_t group) {
+  const std::int64_t s = layout_.groups[group].partition;
+  pass("scale", Bytes(s) * (2 * kFp32));
+  const AdamUpdate adam = adam_update(strategy_.optimizer, s, 1);
+  BufferId temporary;
+  if (adam.temporary.count() > 0) {
+    temporary = on_host(adam.temporary, MemoryClass::TemporaryBuffers, "optimizer_temporary",
+                        /*pinned=*/false);
+  }
+  pass("cpu_adam", adam.kernel.bytes);
+  builder_.free(temporary, "B6.3");
+  pass("cast_weights", Bytes(s) * (kFp32 + bytes_));
+  Copy weights;
+  weights.bytes = low(s);
+  weights.pinned = pinned_;
+  builder_.copy(kComputeStream, weights, "B6.3");
+}
+
+void OptimizerOffload::finish() {
+  for (BufferId& norm : norms_) {
+    builder_.free(norm, "B6.3");
+  }
+}
+
+void OptimizerOffload::kernel(std::string_view name, Bytes bytes, int launches) {
+  builder_.kernel(reduction_stream_, memory_kernel(name, bytes, launches), HostWork::BackwardLaunch,
+                  "B6.2");
+}
+
+void OptimizerOffload::copy(Direction direction, Bytes bytes, std::string_view rule) {
+  Copy copy;
+  copy.direction = direction;
+  copy.bytes = bytes;
+  copy.pinned = pinned_;
+  builder_.copy(reduction_stream_, copy, rule);
+}
+
+void OptimizerOffload::copy_number(StreamId stream, Direction direction, int bytes,
+                                   std::string_view rule) {
+  Copy copy;
+  copy.direction = direction;
+  copy.bytes = Bytes(bytes);
+  copy.pinned = false;
+  builder_.copy(stream, copy, rule);
+}
+
+void OptimizerOffload::pass(std::string_view name, Bytes bytes) {
+  builder_.host_pass({name, bytes}, "B6.3");
+}
+
+}  // namespace zerosim
