@@ -70,6 +70,33 @@ bool has_dropout(const Model& model) {
                      [](const Operator& op) { return op.kind == OperatorKind::Dropout; });
 }
 
+void add_ddp_flags(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--ddp-weights", flags.ddp_weights,
+                 "DDP, single: type of weights, gradients and messages: fp32 (default; autocast), "
+                 "or bf16 or fp16 if the model itself was cast");
+  app.add_option("--ddp-bucket-cap-mb", flags.ddp_bucket_cap,
+                 "DDP: bucket_cap_mb, MiB (default: 25, the first bucket 1)");
+  app.add_flag("--ddp-find-unused-parameters", flags.ddp_find_unused,
+               "DDP: find_unused_parameters");
+  app.add_flag("--ddp-static-graph", flags.ddp_static_graph, "DDP: static_graph");
+  app.add_flag("--ddp-gradient-as-bucket-view", flags.ddp_bucket_view,
+               "DDP: gradient_as_bucket_view");
+}
+
+DdpFlags ddp_flags(const ExperimentFlags& flags) {
+  DdpFlags ddp;
+  if (!flags.ddp_weights.empty()) {
+    ddp.parameter_dtype = parse_weights(flags.ddp_weights, "--ddp-weights");
+  }
+  if (!flags.ddp_bucket_cap.empty()) {
+    ddp.bucket_cap_mib = parse_non_negative(flags.ddp_bucket_cap, "--ddp-bucket-cap-mb");
+  }
+  if (flags.ddp_find_unused) ddp.find_unused_parameters = true;
+  if (flags.ddp_static_graph) ddp.static_graph = true;
+  if (flags.ddp_bucket_view) ddp.gradient_as_bucket_view = true;
+  return ddp;
+}
+
 /// Flags that fill in what a file leaves open, or say how it is read.
 void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--grad-accum", flags.grad_accum, "Micro steps per optimizer step");
@@ -77,9 +104,14 @@ void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
   app.add_option("--zero-init", flags.zero_init,
                  "Stage 3: where the model is built: zero (default; zero.Init), mics or none");
-  app.add_flag("--no-sync", flags.no_sync, "The loop enters no_sync() between boundaries");
+  app.add_flag("--no-sync", flags.no_sync,
+               "The loop enters no_sync() between boundaries (default for DDP, not for DeepSpeed)");
+  app.add_flag("--sync-each-batch", flags.sync_each_batch,
+               "DDP: the loop does not; gradients are reduced in each micro step");
+  add_ddp_flags(app, flags);
   app.add_option("--config-as", flags.config_as, "How files are read: auto, deepspeed or hf");
   app.add_option("--deepspeed-version", flags.deepspeed_version, "0.14 or 0.19");
+  app.add_option("--torch-version", flags.torch_version, "1.13 or 2 (default)");
 }
 
 bool is_file(const std::string& name) {
@@ -165,10 +197,15 @@ TrainingFlags training_flags(const ExperimentFlags& flags) {
     training.checkpointing = parse_checkpointing(flags.checkpointing, "--activation-checkpointing");
   }
   if (!flags.zero_init.empty()) training.zero_init = parse_zero_init(flags.zero_init);
-  if (flags.no_sync) training.no_sync = true;
+  if (flags.no_sync && flags.sync_each_batch) {
+    throw ConfigError("--no-sync and --sync-each-batch are both given; expected one of them");
+  }
+  if (flags.no_sync || flags.sync_each_batch) training.no_sync = flags.no_sync;
+  training.ddp = ddp_flags(flags);
   if (!flags.cluster.empty()) training.gpus_per_node = required_cluster(flags).gpus_per_node;
   training.config_as = parse_config_mode(flags.config_as, "--config-as");
   training.deepspeed_version = flags.deepspeed_version;
+  training.torch_version = parse_torch_version(flags.torch_version, "--torch-version");
   return training;
 }
 
@@ -349,9 +386,16 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("config_as", flags.config_as);
   flag("accounting", flags.accounting);
   flag("deepspeed_version", flags.deepspeed_version);
+  flag("torch_version", flags.torch_version);
+  flag("ddp_weights", flags.ddp_weights);
+  flag("ddp_bucket_cap_mb", flags.ddp_bucket_cap);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
   if (flags.dropout) given["dropout"] = true;
   if (flags.no_sync) given["no_sync"] = true;
+  if (flags.sync_each_batch) given["sync_each_batch"] = true;
+  if (flags.ddp_find_unused) given["ddp_find_unused_parameters"] = true;
+  if (flags.ddp_static_graph) given["ddp_static_graph"] = true;
+  if (flags.ddp_bucket_view) given["ddp_gradient_as_bucket_view"] = true;
   if (flags.input_require_grads) given["input_require_grads"] = true;
 
   JsonValue& files = inputs["files"] = JsonValue(Json::arrayValue);

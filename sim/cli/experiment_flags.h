@@ -31,8 +31,11 @@ struct ExperimentFlags {
   std::string micro_batch, sequence, grad_accum;
   std::string precision, checkpointing, optimizer;
   std::string zero_init;
-  bool no_sync = false;
-  std::string config_as = "auto", deepspeed_version = "0.19", accounting = "deepspeed";
+  bool no_sync = false, sync_each_batch = false;
+  std::string ddp_weights, ddp_bucket_cap;
+  bool ddp_find_unused = false, ddp_static_graph = false, ddp_bucket_view = false;
+  std::string config_as = "auto", deepspeed_version = "0.19", torch_version = "2",
+              accounting = "deepspeed";
   bool no_flash_attention = false;
   bool dropout = false;
 };

@@ -6,6 +6,7 @@
 
 #include "sim/base/text.h"
 #include "sim/strategy/config_codes.h"
+#include "sim/strategy/ddp_options.h"
 
 namespace zerosim {
 namespace {
@@ -30,6 +31,11 @@ constexpr std::array<Name<OptimizerKind>, 3> kOptimizers = {{
     {OptimizerKind::AdamFused, "adamw_fused"},
     {OptimizerKind::AdamTorchForeach, "adamw_torch_foreach"},
     {OptimizerKind::AdamTorch, "adamw_torch"},
+}};
+constexpr std::array<Name<Dtype>, 3> kWeights = {{
+    {Dtype::F32, "fp32"},
+    {Dtype::Bf16, "bf16"},
+    {Dtype::F16, "fp16"},
 }};
 constexpr std::array<Name<ConfigMode>, 3> kConfigModes = {{
     {ConfigMode::Auto, "auto"},
@@ -185,8 +191,6 @@ Strategy named_torch(const std::string& name, Framework framework, const Trainin
   strategy.micro_batch = batch.micro_batch;
   strategy.grad_accum = batch.grad_accum;
   strategy.precision = *flags.precision;
-  strategy.communication_dtype = Dtype::F32;
-  strategy.grad_accum_dtype = Dtype::F32;
   strategy.gradient_clipping = 0;
   strategy.check_grad_overflow = *flags.precision == Precision::Fp16;
   strategy.optimizer = flags.optimizer.value_or(OptimizerKind::AdamTorchForeach);
@@ -194,11 +198,7 @@ Strategy named_torch(const std::string& name, Framework framework, const Trainin
   strategy.throughput_timer = false;
   strategy.zero_init = false;
   strategy.version = "";
-  if (strategy.precision != Precision::Fp32) {
-    strategy.assumptions.push_back(
-        format("Mixed precision: autocast to {}; weights, gradients and their reduction are fp32.",
-               to_string(strategy.precision)));
-  }
+  internal::apply_ddp_flags(strategy, flags, strategy.assumptions);
   strategy.assumptions.emplace_back("Gradient clipping: off, PyTorch clips only when asked to.");
   if (!flags.optimizer) {
     strategy.assumptions.emplace_back(
@@ -223,6 +223,19 @@ OptimizerKind parse_optimizer(const std::string& text, const std::string& flag) 
 }
 ConfigMode parse_config_mode(const std::string& text, const std::string& flag) {
   return parse_name(kConfigModes, text, flag);
+}
+Dtype parse_weights(const std::string& text, const std::string& flag) {
+  return parse_name(kWeights, text, flag);
+}
+
+std::string parse_torch_version(const std::string& text, const std::string& flag) {
+  const bool numeric = text.find_first_not_of("0123456789.") == std::string::npos &&
+                       text.find("..") == std::string::npos && !text.ends_with('.');
+  for (const char* known : {"1.13", "2"}) {
+    if (text == known || (numeric && text.starts_with(std::string(known) + "."))) return known;
+  }
+  throw ConfigError(
+      format("{}: found \"{}\", expected 1.13 or 2 (or a release of it, as 2.4)", flag, text));
 }
 
 std::string_view to_string(Precision precision) {

@@ -222,6 +222,13 @@ struct Strategy {
 /// Where the model is built before DeepSpeed gets it.
 enum class ZeroInit { None, Zero, Mics };
 
+/// What the command line says about DistributedDataParallel; unset: the file's, else the default.
+struct DdpFlags {
+  std::optional<Dtype> parameter_dtype;  ///< also of training on one GPU
+  std::optional<double> bucket_cap_mib;  ///< at least 0
+  std::optional<bool> find_unused_parameters, static_graph, gradient_as_bucket_view;
+};
+
 /// What the command line says about training; unset: taken from the file, else a listed default.
 struct TrainingFlags {
   std::optional<std::int64_t> micro_batch;
@@ -229,9 +236,12 @@ struct TrainingFlags {
   std::optional<Precision> precision;
   std::optional<OptimizerKind> optimizer;
   std::optional<ActivationCheckpointing> checkpointing;
-  std::optional<bool> no_sync;  ///< the loop enters no_sync() between boundaries
+  /// The loop enters no_sync() between boundaries; unset: it does under DDP and FSDP, and not under
+  /// DeepSpeed.
+  std::optional<bool> no_sync;
   std::optional<ZeroInit> zero_init;
   std::optional<int> gpus_per_node;
+  DdpFlags ddp{};
   ConfigMode config_as = ConfigMode::Auto;
   std::string deepspeed_version = "0.19";
   std::string torch_version = "2";
@@ -286,6 +296,10 @@ struct TrainingFlags {
                                                           const std::string& flag);
 [[nodiscard]] OptimizerKind parse_optimizer(const std::string& text, const std::string& flag);
 [[nodiscard]] ConfigMode parse_config_mode(const std::string& text, const std::string& flag);
+/// Type of weights: "fp32", "bf16" or "fp16".
+[[nodiscard]] Dtype parse_weights(const std::string& text, const std::string& flag);
+/// "1.13" of "1.13" or "1.13.1", "2" of "2" or "2.4".
+[[nodiscard]] std::string parse_torch_version(const std::string& text, const std::string& flag);
 [[nodiscard]] std::string_view to_string(Precision precision);
 [[nodiscard]] std::string_view to_string(ActivationCheckpointing checkpointing);
 [[nodiscard]] std::string_view to_string(OptimizerKind optimizer);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/base/text.h"
+#include "sim/strategy/ddp_options.h"
 #include "sim/strategy/fsdp_config.h"
 #include "sim/strategy/implied_deepspeed.h"
 #include "sim/strategy/training_values.h"
@@ -319,26 +320,54 @@ class TrainerReader {
   void read_ddp() {
     Strategy& strategy = reading_.strategy;
     if (strategy.framework == Framework::Single) return;
-    DdpOptions& ddp = strategy.ddp;
-    if (const auto size = root_.number("ddp_bucket_cap_mb", 0)) {
-      ddp.bucket_cap_mib = *size;
-      ddp.first_bucket_mib = *size;  // a size of one's own replaces both limits (D1.3)
-    }
-    root_.list("ddp_bucket_cap_mb", to_text(JsonValue(ddp.bucket_cap_mib), false),
-               root_.is_set("ddp_bucket_cap_mb") ? Origin::File : Origin::Default,
-               {.unit = "MiB", .reason = "PyTorch's default"});
-    const bool recomputes = strategy.checkpointing != ActivationCheckpointing::None;
-    ddp.find_unused_parameters = root_.boolean_or(
-        "ddp_find_unused_parameters", !recomputes,
-        {.reason = recomputes ? "the Trainer's default with gradient_checkpointing"
-                              : "the Trainer's default without gradient_checkpointing"});
-    if (ddp.find_unused_parameters) {
-      reading_.notes.assumptions.emplace_back(
-          "ddp_find_unused_parameters: the walk through the graph and the small all-reduce that it "
-          "adds to each step are not simulated.");
-    }
-    ddp.broadcast_buffers =
+    read_bucket_cap();
+    read_find_unused_parameters();
+    strategy.ddp.broadcast_buffers =
         root_.boolean_or("ddp_broadcast_buffers", true, {.reason = "PyTorch's default"});
+  }
+
+  void read_bucket_cap() {
+    const char* key = "ddp_bucket_cap_mb";
+    const std::optional<double> in_file = root_.number(key, 0);
+    const std::optional<double> flag = reading_.flags.ddp.bucket_cap_mib;
+    const auto text = [](double mib) { return to_text(JsonValue(mib), false); };
+    if (in_file && flag) {
+      check_flag(root_, key, text(*in_file), "--ddp-bucket-cap-mb", text(*flag));
+    }
+    DdpOptions& ddp = reading_.strategy.ddp;
+    if (in_file) {
+      set_bucket_cap(ddp, *in_file,
+                     parse_torch_version(reading_.flags.torch_version, "--torch-version"));
+    }
+    root_.list(
+        key, text(in_file.value_or(flag.value_or(ddp.bucket_cap_mib))),
+        in_file ? Origin::File
+        : flag  ? Origin::Flag
+                : Origin::Default,
+        {.unit = "MiB", .reason = flag ? "the flag --ddp-bucket-cap-mb" : "PyTorch's default"});
+  }
+
+  void read_find_unused_parameters() {
+    const char* key = "ddp_find_unused_parameters";
+    const bool recomputes = reading_.strategy.checkpointing != ActivationCheckpointing::None;
+    const std::optional<bool> in_file = root_.boolean(key);
+    const std::optional<bool> flag = reading_.flags.ddp.find_unused_parameters;
+    if (in_file && flag) {
+      check_flag(root_, key, truth(*in_file), "--ddp-find-unused-parameters", truth(*flag));
+    }
+    const bool value = in_file.value_or(flag.value_or(!recomputes));
+    reading_.strategy.ddp.find_unused_parameters = value;
+    const char* tools = recomputes ? "the Trainer's default with gradient_checkpointing"
+                                   : "the Trainer's default without gradient_checkpointing";
+    root_.list(key, truth(value),
+               in_file ? Origin::File
+               : flag  ? Origin::Flag
+                       : Origin::Default,
+               {.reason = flag ? "the flag --ddp-find-unused-parameters" : tools});
+    if (value) {
+      reading_.notes.assumptions.emplace_back(
+          "ddp_find_unused_parameters: the host's walk through the graph is not simulated.");
+    }
   }
 
   // ---- FSDP ----

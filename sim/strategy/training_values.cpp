@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/base/text.h"
+#include "sim/strategy/ddp_options.h"
 
 namespace zerosim::internal {
 namespace {
@@ -29,6 +30,19 @@ std::string renamed(std::string text, const FlagNames& names) {
     }
   }
   return text;
+}
+
+/// FSDP gathers and reduces in 16 bit and keeps fp32 shards (D2.13).
+void complete_fsdp_types(TrainingReading& reading) {
+  Strategy& strategy = reading.strategy;
+  strategy.torch_version = parse_torch_version(reading.flags.torch_version, "--torch-version");
+  strategy.grad_accum_dtype = Dtype::F32;
+  strategy.communication_dtype = model_dtype(strategy.precision);
+  if (strategy.precision == Precision::Fp32) return;
+  reading.notes.assumptions.push_back(
+      format("Mixed precision: {} in forward and backward; gathers and reductions too, shards and "
+             "optimizer states are fp32.",
+             to_string(strategy.precision)));
 }
 
 }  // namespace
@@ -129,17 +143,10 @@ void complete_torch_strategy(TrainingReading& reading) {
   list_absent(reading, "train_batch_size", std::to_string(batch.train_batch), Origin::Derived,
               format("micro batch {} x accumulation {} x data-parallel size {}", batch.micro_batch,
                      batch.grad_accum, reading.data_parallel_size));
-  // Weights and gradients are fp32; autocast computes in 16 bit (D1.8). FSDP gathers and reduces in
-  // 16 bit and keeps fp32 shards (D2.13).
-  strategy.grad_accum_dtype = Dtype::F32;
-  strategy.communication_dtype =
-      strategy.framework == Framework::Fsdp ? model_dtype(strategy.precision) : Dtype::F32;
-  if (strategy.precision != Precision::Fp32) {
-    const bool fsdp = strategy.framework == Framework::Fsdp;
-    reading.notes.assumptions.push_back(
-        format("Mixed precision: {} in forward and backward; {}.", to_string(strategy.precision),
-               fsdp ? "gathers and reductions too, shards and optimizer states are fp32"
-                    : "weights, gradients and their reduction are fp32"));
+  if (strategy.framework == Framework::Fsdp) {
+    complete_fsdp_types(reading);
+  } else {
+    apply_ddp_flags(strategy, reading.flags, reading.notes.assumptions);
   }
   strategy.check_grad_overflow = strategy.precision == Precision::Fp16;
   strategy.throughput_timer = false;

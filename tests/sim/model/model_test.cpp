@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
+#include "sim/model/trainable.h"
 #include "tests/sim/model/test_support.h"
 
 namespace zerosim {
@@ -86,6 +88,39 @@ TEST(ParseModel, OperationsBelongToTheModuleThatRunsThem) {
   EXPECT_EQ(module_of(OperatorKind::CrossEntropy), "");
   // The loss is the last thing before the root's exit.
   EXPECT_EQ(model.forward[model.forward.size() - 2].kind, ExecutionStep::Kind::Compute);
+}
+
+/// "module.name elements type" of each buffer.
+std::vector<std::string> buffers_of(const Model& model) {
+  std::vector<std::string> lines;
+  for (const ModuleBuffer& buffer : model.buffers) {
+    lines.push_back(format("{}.{} {} {}", model.modules[buffer.module.index()].name, buffer.name,
+                           buffer.elements, to_string(buffer.dtype)));
+  }
+  return lines;
+}
+
+// transformers 4.57. Llama 2: one inverse frequency for each pair of the 128 elements of a head;
+// GPT-NeoX 20B rotates 24 (a quarter of 96) of them, DeepSeek V3 64. PEFT keeps them.
+TEST(Buffers, AreThoseThatTransformersRegisters) {
+  EXPECT_THAT(buffers_of(load_model("llama-2-7b")),
+              ::testing::ElementsAre("model.rotary_emb.inv_freq 64 f32"));
+  EXPECT_THAT(buffers_of(load_model("gpt-neox-20b")),
+              ::testing::ElementsAre("gpt_neox.rotary_emb.inv_freq 12 f32"));
+  EXPECT_THAT(buffers_of(load_model("deepseek-v3")),
+              ::testing::ElementsAre("model.rotary_emb.inv_freq 32 f32"));
+  TrainableOptions lora;
+  lora.has_lora = true;
+  lora.lora = {.rank = 8, .targets = {"q_proj"}, .dropout = false};
+  EXPECT_THAT(buffers_of(with_trainable(load_model("llama-2-7b"), lora)),
+              ::testing::ElementsAre("base_model.model.model.rotary_emb.inv_freq 64 f32"));
+  const std::vector<std::string> gpt2 = buffers_of(load_model("gpt2"));
+  ASSERT_EQ(gpt2.size(), 24U);  // a mask of 1024 x 1024 and a number in each of 12 layers
+  EXPECT_EQ(gpt2[0], "transformer.h.0.attn.bias 1048576 u8");
+  EXPECT_EQ(gpt2[1], "transformer.h.0.attn.masked_bias 1 f32");
+  EXPECT_THAT(buffers_of(load_model("bert-large")),
+              ::testing::ElementsAre("bert.embeddings.position_ids 512 i64",
+                                     "bert.embeddings.token_type_ids 512 i64"));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
+
 namespace zerosim {
 namespace {
 
@@ -125,6 +127,52 @@ TEST(NamedStrategy, TakesTheFlags) {
   flags.precision = Precision::Fp32;
   EXPECT_EQ(named_strategy("zero2", flags, 4).communication_dtype, Dtype::F32);
   EXPECT_FALSE(named_strategy("zero2", flags, 4).check_grad_overflow);
+}
+
+TEST(NamedStrategy, DdpTakesItsFlags) {
+  TrainingFlags flags;
+  flags.ddp = {.parameter_dtype = Dtype::Bf16,
+               .bucket_cap_mib = 50,
+               .find_unused_parameters = true,
+               .static_graph = true,
+               .gradient_as_bucket_view = true};
+  flags.no_sync = false;
+  const Strategy strategy = named_strategy("ddp", flags, 4);
+  EXPECT_EQ(strategy.ddp.parameter_dtype, Dtype::Bf16);
+  EXPECT_EQ(strategy.communication_dtype, Dtype::Bf16);  // D1.8
+  EXPECT_TRUE(strategy.ddp.find_unused_parameters && strategy.ddp.static_graph &&
+              strategy.ddp.gradient_as_bucket_view);
+  EXPECT_FALSE(strategy.ddp.no_sync);
+  EXPECT_TRUE(named_strategy("ddp", {}, 4).ddp.no_sync);
+  // D1.3: in 2.x a size of one's own is that of the first bucket too.
+  EXPECT_EQ(strategy.ddp.bucket_cap_mib, 50);
+  EXPECT_EQ(strategy.ddp.first_bucket_mib, 50);
+  flags.torch_version = "1.13.1";
+  EXPECT_EQ(named_strategy("ddp", flags, 4).ddp.first_bucket_mib, 1);
+  EXPECT_EQ(named_strategy("ddp", flags, 4).torch_version, "1.13");
+  EXPECT_EQ(named_strategy("zero2", flags, 4).torch_version, "1.13");
+}
+
+TEST(NamedStrategy, WeightsHaveTheTypeThatIsComputedIn) {
+  TrainingFlags flags;
+  flags.ddp.parameter_dtype = Dtype::F16;
+  EXPECT_EQ(error_of([&] { return named_strategy("ddp", flags, 4); }),
+            "--ddp-weights: found fp16, but training computes in bf16; expected fp32 or bf16");
+  flags.precision = Precision::Fp32;
+  EXPECT_EQ(error_of([&] { return named_strategy("single", flags, 1); }),
+            "--ddp-weights: found fp16, but training computes in fp32; expected fp32, or "
+            "--precision to agree");
+}
+
+TEST(TorchVersion, IsOneOfTwo) {
+  for (const char* text : {"2", "2.4", "2.4.1"}) EXPECT_EQ(parse_torch_version(text, "f"), "2");
+  for (const char* text : {"1.13", "1.13.1"}) EXPECT_EQ(parse_torch_version(text, "f"), "1.13");
+  for (const char* text : {"1.12", "1.131", "20", "2.", "2..1", "2.x", "3", ""}) {
+    EXPECT_EQ(error_of([&] { return parse_torch_version(text, "--torch-version"); }),
+              format("--torch-version: found \"{}\", expected 1.13 or 2 (or a release of it, as "
+                     "2.4)",
+                     text));
+  }
 }
 
 TEST(NamedStrategy, DdpKeepsFp32WeightsAndGradients) {

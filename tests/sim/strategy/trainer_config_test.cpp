@@ -135,6 +135,25 @@ TEST(TrainingArguments, DefaultsAreTheTrainers) {
   EXPECT_EQ(read("output_dir: out\n", {}, 1).framework, Framework::Single);
 }
 
+TEST(TrainingArguments, DdpFlagsFillInOrContradict) {
+  TrainingFlags flags;
+  flags.ddp.bucket_cap_mib = 40;
+  flags.ddp.find_unused_parameters = true;
+  const Strategy strategy = read("gradient_checkpointing: true\n", flags);
+  EXPECT_EQ(strategy.ddp.bucket_cap_mib, 40);
+  EXPECT_TRUE(strategy.ddp.find_unused_parameters);
+  EXPECT_EQ(value_of(strategy, "ddp_find_unused_parameters"), "true (flag)");
+  EXPECT_EQ(refusal("ddp_bucket_cap_mb: 50\n", flags),
+            "[flag_contradicts_file] f.yaml:1:20: ddp_bucket_cap_mb: found 50.0, but the flag "
+            "--ddp-bucket-cap-mb says 40.0");
+  EXPECT_EQ(refusal("ddp_find_unused_parameters: false\n", flags),
+            "[flag_contradicts_file] f.yaml:1:29: ddp_find_unused_parameters: found false, but "
+            "the flag --ddp-find-unused-parameters says true");
+  flags = {};
+  flags.torch_version = "1.13";  // the first bucket keeps its limit (D1.3)
+  EXPECT_EQ(read("ddp_bucket_cap_mb: 50\n", flags).ddp.first_bucket_mib, 1);
+}
+
 TEST(TrainingArguments, FlagsFillInOrContradict) {
   TrainingFlags flags;
   flags.micro_batch = 2;
