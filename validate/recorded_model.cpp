@@ -429,7 +429,9 @@ Strategy ddp_strategy(const RecordingDescription& description) {
   flags.grad_accum = spec.grad_accum;
   flags.ddp = spec.ddp;
   flags.no_sync = spec.no_sync;
-  return named_strategy("ddp", flags, spec.world);
+  Strategy strategy = named_strategy("ddp", flags, spec.world);
+  strategy.ddp.broadcast_buffers = spec.broadcast_buffers;
+  return strategy;
 }
 
 }  // namespace

@@ -255,8 +255,7 @@ class DescriptionReader {
     ddp.gradient_as_bucket_view = opts->optional_boolean("gradient_as_bucket_view");
     ddp.find_unused_parameters = opts->optional_boolean("find_unused_parameters");
     ddp.static_graph = opts->optional_boolean("static_graph");
-    // Only buffers would be broadcast, and the recorded models have none.
-    static_cast<void>(opts->optional_boolean("broadcast_buffers"));
+    result_.spec.broadcast_buffers = opts->optional_boolean("broadcast_buffers").value_or(true);
     opts->reject_unknown_keys();
   }
 

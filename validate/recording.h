@@ -37,6 +37,7 @@ struct RecordedSpec {
   std::vector<std::string> leaf_classes;  ///< given to `set_z3_leaf_modules`
   DdpFlags ddp;                           ///< DDP: keys `opts` and `dtype`
   bool no_sync = false;                   ///< DDP: key `opts.no_sync`
+  bool broadcast_buffers = true;          ///< DDP: key `opts.broadcast_buffers`
   std::optional<int> gpus_per_node;       ///< `env.NDEV_PER_NODE`
 };
 

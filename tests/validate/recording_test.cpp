@@ -109,6 +109,7 @@ TEST(Recording, TheSpec) {
   EXPECT_EQ(spec.ddp.static_graph, true);
   EXPECT_EQ(spec.ddp.gradient_as_bucket_view, true);
   EXPECT_TRUE(spec.no_sync);
+  EXPECT_FALSE(spec.broadcast_buffers);
   EXPECT_EQ(spec.gpus_per_node, 2);
 }
 
@@ -130,7 +131,8 @@ TEST(Recording, RefusesStepsThatDoNotExist) {
   EXPECT_THAT(message(R"("1": [])"),
               HasSubstr("events.2: missing, expected an array of rows or \"same as N\""));
   EXPECT_THAT(message(R"("1": 7, "2": [])"), HasSubstr("r.json:3:6: events.1: found 7, expected"));
-  EXPECT_EQ(message(R"("1": [], "2": [], "3": [])"), "r.json:3:19: events.3: unknown key");
+  EXPECT_EQ(message(R"("1": [], "2": [], "3": [])"),
+            "r.json:3:19: events.3: unknown key; expected one of: 0, 1, 2, init");
 }
 
 TEST(Recording, RefusesBadRows) {

@@ -1,5 +1,8 @@
 #include "validate/schedule_check.h"
 
+#include <random>
+#include <string_view>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +18,7 @@ using ::testing::IsEmpty;
 
 // 17 collectives a step, steps 1 and 2 the same as step 0.
 constexpr const char* kName = "ds_s2_bf16_b20k_w2";
-// The second all-reduce of a step and the marker before it; line and column are asserted below.
+// The second all-reduce of a step and the marker before it, on line 68.
 constexpr const char* kSecond =
     R"(["c","all_reduce",0,"bwd",16832,16832,"bf16",0,0,"",1,{"redop":"SUM"}])";
 
@@ -201,9 +204,10 @@ TEST(ScheduleCheck, TextOfADifference) {
       "differs    changed\n"
       "    step 0, collective 1: input elements, output elements\n"
       "    recorded   all_reduce 16840 -> 16840 bf16 on ranks 0,1, blocking, bwd of micro step 0\n"
-      "               at runs/changed.json:70:1\n"
-      "    simulated  all_reduce 16832 -> 16832 bf16 on ranks 0,1, blocking, bwd of micro step 0\n"
-      "               by rule B3.5\n"
+      "               at runs/changed.json:68:1\n"
+      "    simulated  all_reduce 16832 -> 16832 bf16 on ranks 0,1, blocking, bwd of micro step 0, "
+      "module h.3.mlp.fc1\n"
+      "               by rule B3.6\n"
       "    before it  flush_bucket of 16832 elements: ln_f.weight, ln_f.bias, h.3.mlp.fc2.bias "
       "and 2 more\n"
       "0 of 1 recordings identical\n");
@@ -238,7 +242,7 @@ TEST(ScheduleCheck, JsonHoldsTheDifference) {
   EXPECT_EQ(json["rows"][1]["result"].asString(), "differs");
   EXPECT_EQ(json["rows"][1]["difference"]["index"].asInt(), 1);
   EXPECT_EQ(json["rows"][1]["difference"]["fields"][0].asString(), "type");
-  EXPECT_EQ(json["rows"][1]["difference"]["where"].asString(), "runs/r.json:70:1");
+  EXPECT_EQ(json["rows"][1]["difference"]["where"].asString(), "runs/r.json:68:1");
   EXPECT_EQ(json["summary"]["count"].asInt(), 2);
   EXPECT_EQ(json["summary"]["passed"].asInt(), 1);
   EXPECT_EQ(json["summary"]["failed"].asInt(), 1);
@@ -271,6 +275,49 @@ TEST(ScheduleCheck, UnknownKeysOfTheSpecAreAssumptions) {
 TEST(ScheduleCheck, NothingIsNotIdentical) {
   EXPECT_FALSE(all_identical(ScheduleValidation{}));
 }
+
+/// One thing gone wrong with a file: a character, a line missing, a line twice.
+std::string damaged(std::string text, std::mt19937_64& random) {
+  constexpr std::string_view kCharacters = "0123456789-.,:[]{}\" abf";
+  const auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random() % limit); };
+  const std::size_t place = below(text.size());
+  const std::size_t begin = text.rfind('\n', place) + 1;  // npos + 1 == 0
+  const std::size_t end = std::min(text.find('\n', place), text.size() - 1) + 1;
+  switch (below(4)) {
+    case 0:
+      return text.erase(begin, end - begin);
+    case 1:
+      return text.insert(begin, text.substr(begin, end - begin));
+    default:
+      text[place] = kCharacters[below(kCharacters.size())];
+      return text;
+  }
+}
+
+class DamagedRecording : public testing::TestWithParam<const char*> {};
+
+TEST_P(DamagedRecording, OnlyEndsInErrors) {
+  const std::string text = test::recording_text(GetParam());
+  std::mt19937_64 random(7);
+  int refused = 0;
+  for (int i = 0; i < 150; ++i) {
+    const std::string bad = damaged(damaged(text, random), random);
+    std::vector<std::string> assumptions;
+    try {
+      const ScheduleRow row = check_schedule(parse_recording(bad, "bad.json"), assumptions);
+      refused += row.result == ScheduleResult::Failed ? 1 : 0;
+    } catch (const ConfigError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, DamagedRecording,
+                         testing::Values("ddp_fp32_large_cap5_gas4_w2", "ds_s1_bf16_tied_b20k_w2",
+                                         "ds_s2_bf16_llama_lora_gas4_w2",
+                                         "ds_s2_bf16_moe_ranks_b20k_w2"),
+                         [](const auto& run) { return std::string(run.param); });
 
 }  // namespace
 }  // namespace zerosim
