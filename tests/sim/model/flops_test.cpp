@@ -124,7 +124,16 @@ TEST_P(PresetFlops, Are6NAndFusedAttention) {
   EXPECT_NEAR(flops.kernels / (6 * multiplied_parameters(model) + flops.attention), 1, 0.01);
 }
 
-INSTANTIATE_TEST_SUITE_P(Presets, PresetFlops, testing::ValuesIn(model_preset_names()),
+/// Without the toys of the recorded runs (module listings): their biases and norms alone are more
+/// than 1 %, and of `mlp`'s six products the first has no gradient of its input.
+std::vector<std::string> published_models() {
+  std::vector<std::string> names = model_preset_names();
+  std::erase_if(names,
+                [](const std::string& name) { return load_model(name).family == "listing"; });
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Presets, PresetFlops, testing::ValuesIn(published_models()),
                          [](const testing::TestParamInfo<std::string>& preset) {
                            std::string name = preset.param;
                            std::replace_if(
