@@ -58,7 +58,8 @@ constexpr const char* kFull = R"({
     "gpu": "A100-SXM4-80", "gpus": 8,
     "intra": {"kind": "nvswitch", "nvlink": "300GB/s", "pcie": "31.5GB/s"},
     "nics": {"count": 4, "bandwidth": "100Gb/s", "kind": "roce", "efficiency": 0.9},
-    "host": {"memory": "512GiB", "cores": 64, "cpu": "amd", "pcie": "24GB/s"}
+    "host": {"memory": "512GiB", "memory_bandwidth": "300GB/s", "cores": 64, "cpu": "amd",
+             "pcie": "24GB/s"}
   },
   "nodes": 3, "gpus_per_node": 4,
   "fabric": {"kind": "switch", "efficiency": 0.8, "hop_latency": "600ns"},
@@ -75,6 +76,7 @@ TEST(ClusterFile, EveryFieldArrives) {
   EXPECT_EQ(cluster.node.nic_bandwidth, 12.5_GBps);
   EXPECT_DOUBLE_EQ(cluster.node.nic_efficiency, 0.9);
   EXPECT_EQ(cluster.node.host_memory, 512_GiB);
+  EXPECT_EQ(cluster.node.host_memory_bandwidth, 300_GBps);
   EXPECT_EQ(cluster.node.host_cores, 64);
   EXPECT_EQ(cluster.node.cpu, "amd");
   EXPECT_EQ(cluster.node.host_link, 24_GBps);
@@ -116,6 +118,8 @@ TEST(ClusterFile, EveryDefaultIsTold) {
         "pcie-host-staged)",
         "node.nics.kind: infiniband", "node.nics.efficiency: 0.96 of peak, usual for infiniband",
         "node.host.cpu: intel",
+        "node.host.memory_bandwidth: 204.8 GB/s, 8 channels of DDR4-3200 on each of 1 sockets, "
+        "usual for PCIe 4",
         "node.host.pcie: 25 GB/s between host and one GPU, usual for PCIe 4 x16"}) {
     EXPECT_THAT(cluster.assumptions, Contains(sentence));
   }
@@ -136,6 +140,25 @@ TEST(ClusterFile, PresetsTakeOtherFigures) {
   EXPECT_EQ(cluster.node.host_cores, 112);
   EXPECT_DOUBLE_EQ(cluster.node.nccl.inter_ring_channel_gbps, 24);
   EXPECT_DOUBLE_EQ(link_capacity(cluster, LinkClass::Kind::IntraNode).gb_per_second(), 350);
+}
+
+// By generation of the slots: the servers that have them; 8 GPUs are two sockets.
+TEST(ClusterFile, HostMemoryFollowsThePcieGeneration) {
+  const auto bandwidth = [](const std::string& gpu) {
+    return read(R"({"version": 1, "node": {"gpu": ")" + gpu +
+                R"(", "gpus": 8, "intra": {"kind": "pcie"}}})")
+        .node.host_memory_bandwidth.gb_per_second();
+  };
+  EXPECT_DOUBLE_EQ(bandwidth("V100-SXM2-32"), 2 * 6 * 8 * 2.6666666666666665);
+  EXPECT_DOUBLE_EQ(bandwidth("A100-SXM4-80"), 2 * 8 * 8 * 3.2);
+  EXPECT_DOUBLE_EQ(bandwidth("H100-SXM5-80"), 2 * 8 * 8 * 4.8);
+}
+
+TEST(ClusterFile, APresetTakesAnotherHostMemory) {
+  const Cluster cluster = read(R"({"version": 1, "node": {"preset": "dgx-a100-80",
+    "host": {"memory_bandwidth": "100GB/s"}}})");
+  EXPECT_EQ(cluster.node.host_memory_bandwidth, 100_GBps);
+  EXPECT_THAT(cluster.node.host_memory_source, HasSubstr("c.json"));
 }
 
 TEST(ClusterFile, MeshOfFourA100) {
@@ -216,6 +239,17 @@ INSTANTIATE_TEST_SUITE_P(
             R"({"version": 1, "node": {"gpu": "V100-SXM2-32", "gpus": 8, "intra": {"kind": "nvlink-mesh"}}})",
             "c.json:1:77: node.intra.kind: a mesh of 8 x V100-SXM2-32 with 6 NVLinks each, "
             "expected 2 to 8 GPUs and a link for every pair"},
+        BadFile{
+            R"({"version": 1, "node": {"preset": "dgx-h100", "host": {"memory_bandwidth": 400}}})",
+            "c.json:1:76: node.host.memory_bandwidth: found 400, expected text with a unit such as "
+            "\"400Gb/s\""},
+        BadFile{
+            R"({"version": 1, "node": {"preset": "dgx-h100", "host": {"memory_bandwidth": "0GB/s"}}})",
+            "c.json:1:76: node.host.memory_bandwidth: found a rate of 0, expected a positive one"},
+        BadFile{
+            R"({"version": 1, "node": {"preset": "dgx-h100", "host": {"memory_bandwith": "1GB/s"}}})",
+            "c.json:1:56: node.host.memory_bandwith: unknown key; did you mean "
+            "\"memory_bandwidth\"?"},
         BadFile{R"({"version": 1, "node": {"preset": "dgx-h100"}, "fabric": {"kind": "torus"}})",
                 "c.json:1:67: fabric.kind: unknown kind of fabric \"torus\"; known: switch"},
         BadFile{R"({"version": 1, "node": {"preset": "dgx-h100"}, "price_per_gpu_hour": -1})",

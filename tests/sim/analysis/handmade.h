@@ -61,6 +61,16 @@ class HandMade {
     const OpId op = builder_.host({HostWork::StepOverhead}, "test");
     timeline_.host_spans.push_back({0, op, Seconds(start), Seconds(end), false});
   }
+  /// The host goes through its memory.
+  void host_pass(double start, double end) {
+    const OpId op = builder_.host_pass({"pass", Bytes(1)}, "test");
+    timeline_.host_spans.push_back({0, op, Seconds(start), Seconds(end), false});
+  }
+  /// A copy to the device on the compute stream, issued and ready at `start`.
+  void copy(double start, double end) {
+    const OpId op = builder_.copy(kComputeStream, Copy{}, "test");
+    span(kComputeStream, op, start, start, start, end);
+  }
   void host_wait(OpId dependency, double start, double end) {
     builder_.host_wait(dependency, "test");
     const OpId next = builder_.host({HostWork::None, 0}, "test");

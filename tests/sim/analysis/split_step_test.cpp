@@ -34,6 +34,26 @@ TEST(SplitStep, KernelsWithTheirLaunchGapsAndTheHostBeforeThem) {
   EXPECT_NEAR(time.communication.count(), 0, kExact);
 }
 
+// The CPU's update counts as optimizer, with the copy of the weights; other host work does not, nor
+// does a pass outside the step (B6.3).
+TEST(SplitStep, AnUpdateOnTheHostIsOptimizer) {
+  // host:     0 = 1 pass (bwd)  1 == 3 works   3 ====== 9 pass   (the copy is issued at 9)
+  // compute:                                             9 == 11 copy
+  HandMade run(2);
+  run.at(0, 0, Phase::Backward);
+  run.host_pass(0, 1);
+  run.at(0, 0, Phase::Step);
+  run.host_work(1, 3);
+  run.host_pass(3, 9);
+  run.copy(9, 11);
+  run.steps({11});
+  const TimeReport time = split_step(run.program(), run.timeline());
+  EXPECT_NEAR(time.optimizer.count(), 6 + 2, kExact);
+  EXPECT_NEAR(time.host.count(), 1 + 2, kExact);
+  EXPECT_NEAR(time.compute.count(), 0, kExact);
+  EXPECT_NEAR(sum(time), 11, kExact);
+}
+
 TEST(SplitStep, GatherThatComputeWaitsForIsExposed) {
   // compute:    0 ==== 2 . . . . . . 7 ==== 10     the second kernel needs the gather's copy-out
   // WORLD:         1 ========= 6

@@ -1,5 +1,7 @@
 #include "sim/memory/memory_timeline.h"
 
+#include <cstdint>
+#include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -23,9 +25,9 @@ class Script {
   }
 
   BufferId allocate(std::int64_t bytes, MemoryClass memory_class, Phase phase = Phase::Forward,
-                    ModuleId module = ModuleId()) {
+                    ModuleId module = ModuleId(), MemoryPlace place = MemoryPlace::Device) {
     RankProgram& rank = program_.ranks.front();
-    rank.buffers.push_back({Bytes(bytes), memory_class, kComputeStream, "saved_activation"});
+    rank.buffers.push_back({Bytes(bytes), memory_class, kComputeStream, "saved_activation", place});
     const BufferId id(rank.buffers.size() - 1);
     append(OpKind::Allocate, id, phase, module);
     return id;
@@ -96,6 +98,38 @@ TEST(MemoryLedger, FindsPeakClassesPhaseAndOperation) {
   EXPECT_EQ(of(peak.class_peaks, MemoryClass::Gradients), Bytes(8192));
   EXPECT_EQ(of(peak.class_peaks, MemoryClass::TemporaryBuffers), Bytes(512));
   EXPECT_EQ(of(ledger.current(kFirst), MemoryClass::Logits), Bytes(0));
+}
+
+TEST(RoundedPinnedAllocation, IsTheNextPowerOfTwo) {  // E6: 9 GB take 16 GiB
+  EXPECT_EQ(rounded_pinned_allocation(Bytes(0)), Bytes(0));
+  EXPECT_EQ(rounded_pinned_allocation(Bytes(1)), Bytes(1));
+  EXPECT_EQ(rounded_pinned_allocation(Bytes(4096)), Bytes(4096));
+  EXPECT_EQ(rounded_pinned_allocation(Bytes(4097)), Bytes(8192));
+  EXPECT_EQ(rounded_pinned_allocation(9_GB), 16_GiB);
+  EXPECT_THROW(static_cast<void>(rounded_pinned_allocation(Bytes(INT64_MAX))), std::overflow_error);
+}
+
+// Host memory is a sum of its own: it is in no class and no peak of the device.
+TEST(MemoryLedger, CountsHostMemoryApart) {
+  Script script;
+  const auto host = [&](std::int64_t bytes, MemoryPlace place) {
+    return script.allocate(bytes, MemoryClass::OptimizerStates, Phase::Init, ModuleId(), place);
+  };
+  script.allocate(512, MemoryClass::Parameters, Phase::Init);
+  host(5000, MemoryPlace::PinnedHost);                          // 8192
+  const BufferId moments = host(700, MemoryPlace::Host);        // 8892
+  script.free(moments);                                         // 8192
+  const BufferId staging = host(130, MemoryPlace::PinnedHost);  // 8192 + 256 = 8448 < 8892
+
+  MemoryLedger ledger(script.program(), true);
+  play(script, ledger);
+  EXPECT_EQ(ledger.current_host(kFirst), Bytes(8448));
+  EXPECT_EQ(ledger.peak(kFirst).host, Bytes(8892));
+  EXPECT_EQ(ledger.peak(kFirst).allocated, Bytes(512));
+  EXPECT_EQ(of(ledger.peak(kFirst).class_peaks, MemoryClass::OptimizerStates), Bytes(0));
+  EXPECT_EQ(ledger.samples(kFirst).size(), 1U);
+  EXPECT_EQ(replay_memory(script.program()).host, Bytes(8892));
+  EXPECT_TRUE(staging.valid());
 }
 
 TEST(MemoryLedger, NamesTheModuleOfTheRequest) {

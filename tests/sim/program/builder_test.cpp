@@ -71,7 +71,49 @@ TEST(RankProgramBuilder, AStreamDoesNotWaitForItself) {
   EXPECT_EQ(builder.finish().ops.size(), 1u);
 }
 
+// Pageable memory is copied piece by piece: the host waits for the end (B6.1).
+TEST(RankProgramBuilder, OnlyCopiesOfPageableMemoryBlockTheHost) {
+  for (const bool pinned : {true, false}) {
+    RankProgramBuilder builder(Rank(0), 1);
+    const OpId copy =
+        builder.copy(kComputeStream, {Copy::Direction::DeviceToHost, Bytes(8), pinned}, "test");
+    const RankProgram rank = builder.finish();
+    ASSERT_EQ(rank.ops.size(), pinned ? 1u : 2u);
+    if (!pinned) {
+      EXPECT_EQ(rank.ops[1].kind, OpKind::HostWait);
+      EXPECT_EQ(rank.dependencies_of(rank.ops[1])[0], copy);
+    }
+  }
+}
+
+TEST(RankProgramBuilder, BuffersOnTheHostSayWhere) {
+  RankProgramBuilder builder(Rank(0), 1);
+  const auto on_host = [&](bool pinned) {
+    (void)builder.allocate_on_host(Bytes(8), MemoryClass::Gradients, "b", pinned, "test");
+  };
+  on_host(true);
+  on_host(false);
+  (void)builder.allocate(Bytes(8), MemoryClass::Gradients, "b");
+  const RankProgram rank = builder.finish();
+  EXPECT_EQ(rank.buffers[0].place, MemoryPlace::PinnedHost);
+  EXPECT_EQ(rank.buffers[1].place, MemoryPlace::Host);
+  EXPECT_EQ(rank.buffers[2].place, MemoryPlace::Device);
+}
+
 TEST(CheckProgramDeathTest, NamesTheBrokenPromise) {
+  {
+    RankProgramBuilder builder(Rank(0), 1);
+    builder.host_pass({"pass", Bytes(8)}, "test");
+    builder.host({HostWork::ModuleCall}, "test");  // goes through no memory
+    check_program(program_of(builder));
+  }
+  {
+    RankProgramBuilder builder(Rank(0), 1);
+    builder.host_pass({"pass", Bytes(8)}, "test");
+    Program program = program_of(builder);
+    program.ranks[0].ops[0].payload = 1;
+    EXPECT_DEATH(check_program(program), "payload exists");
+  }
   {
     RankProgramBuilder builder(Rank(0), 1);
     BufferId buffer = builder.allocate(Bytes(8), MemoryClass::Activations, "b");
