@@ -102,6 +102,10 @@ void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--grad-accum", flags.grad_accum, "Micro steps per optimizer step");
   app.add_option("--activation-checkpointing", flags.checkpointing, "none, full or selective");
   app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
+  app.add_option("--optimizer-groups", flags.optimizer_groups,
+                 "Param groups of the optimizer: one, or by_dimension (matrices, then vectors)");
+  app.add_option("--overflow-steps", flags.overflow_steps,
+                 "fp16: the first K steps overflow and update nothing (default: 0)");
   app.add_option("--zero-init", flags.zero_init,
                  "Stage 3: where the model is built: zero (default; zero.Init), mics or none");
   app.add_flag("--no-sync", flags.no_sync,
@@ -195,6 +199,14 @@ TrainingFlags training_flags(const ExperimentFlags& flags) {
   }
   if (!flags.checkpointing.empty()) {
     training.checkpointing = parse_checkpointing(flags.checkpointing, "--activation-checkpointing");
+  }
+  if (!flags.optimizer_groups.empty()) {
+    training.optimizer_groups =
+        parse_optimizer_groups(flags.optimizer_groups, "--optimizer-groups");
+  }
+  if (!flags.overflow_steps.empty()) {
+    training.overflow_steps =
+        static_cast<int>(parse_integer(flags.overflow_steps, "--overflow-steps", {0, 1'000'000}));
   }
   if (!flags.zero_init.empty()) training.zero_init = parse_zero_init(flags.zero_init);
   if (flags.no_sync && flags.sync_each_batch) {
@@ -382,6 +394,8 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("precision", flags.precision);
   flag("activation_checkpointing", flags.checkpointing);
   flag("optimizer", flags.optimizer);
+  flag("optimizer_groups", flags.optimizer_groups);
+  flag("overflow_steps", flags.overflow_steps);
   flag("zero_init", flags.zero_init);
   flag("config_as", flags.config_as);
   flag("accounting", flags.accounting);

@@ -32,6 +32,7 @@ struct ExperimentFlags {
   std::string precision, checkpointing, optimizer;
   std::string zero_init;
   bool no_sync = false, sync_each_batch = false;
+  std::string optimizer_groups, overflow_steps;
   std::string ddp_weights, ddp_bucket_cap;
   bool ddp_find_unused = false, ddp_static_graph = false, ddp_bucket_view = false;
   std::string config_as = "auto", deepspeed_version = "0.19", torch_version = "2",

@@ -48,7 +48,7 @@ void reject_unsupported(const Strategy& strategy, const BuildOptions& options) {
                "not simulated yet",
                strategy.name));
   }
-  if (options.overflow_steps > 0 && strategy.precision == Precision::Fp16) {
+  if (strategy.overflow_steps > 0 && strategy.precision == Precision::Fp16) {
     throw ConfigError(format("{}: overflow steps of stage 3 are not simulated yet", strategy.name));
   }
 }
@@ -146,9 +146,8 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   program.steps = options.steps;
   program.groups = {{"WORLD", options.world_size}, {"DP", options.world_size}};
   program.parameter_elements = parameter_count(model);
-  const Dtype weights = strategy.framework == Framework::DeepSpeed
-                            ? model_dtype(strategy.precision)
-                            : strategy.ddp.parameter_dtype;
+  const Dtype weights = strategy.framework == Framework::DeepSpeed ? model_dtype(strategy.precision)
+                                                                   : strategy.ddp.parameter_dtype;
   program.parameter_bytes = Bytes(program.parameter_elements) * dtype_bytes(weights);
   for (const Module& module : model.modules) {
     program.module_names.push_back(module.name);
@@ -167,9 +166,14 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   const GroupId data_parallel(1);
   builder.add_communicator(world, "WORLD");
   builder.add_communicator(data_parallel, "DP");
-  const FrameworkContext context{
-      model, strategy,     builder, options.world_size, options.first_step, options.overflow_steps,
-      world, data_parallel, &program.assumptions};
+  const FrameworkContext context{model,
+                                 strategy,
+                                 builder,
+                                 options.world_size,
+                                 options.first_step,
+                                 world,
+                                 data_parallel,
+                                 &program.assumptions};
   const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
   RoutedModels routed(given, options.routing, batch.tokens());

@@ -16,8 +16,6 @@ struct BuildOptions {
       2;  ///< 0: the recording step of stage 3, unallocated Adam states, DDP's one bucket
   int steps = 1;
   Routing routing{};  ///< of models with experts
-  /// fp16: steps 0 to this one, exclusive, overflow and update nothing (B5).
-  int overflow_steps = 0;
 };
 
 /// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.

@@ -103,7 +103,7 @@ class Ddp : public FrameworkHooks {
         zeroes_gradients_(strategy_.torch_version == "1.13"),
         scales_loss_(strategy_.precision == Precision::Fp16 &&
                      options_.parameter_dtype == Dtype::F32),
-        overflow_steps_(scales_loss_ ? context.overflow_steps : 0),
+        overflow_steps_(scales_loss_ ? strategy_.overflow_steps : 0),
         trainable_(trainable_parameters(model_)),
         elements_(trainable_parameter_count(model_)),
         bucket_of_(model_.parameters.size()),
@@ -517,6 +517,7 @@ class Ddp : public FrameworkHooks {
     while (next_launch_ < buckets_.size() &&
            buckets_[next_launch_].ready == buckets_[next_launch_].parameters.size()) {
       Bucket& bucket = buckets_[next_launch_++];
+      builder_.annotate(AnnotationKind::Bucket, bucket.elements, bucket.parameters);
       bucket.all_reduce =
           all_reduce(bucket.elements, options_.parameter_dtype, true, "D1.4");  // D1.8
     }

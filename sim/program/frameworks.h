@@ -21,9 +21,8 @@ struct FrameworkContext {
   RankProgramBuilder& builder;
   int world_size = 1;
   int first_step = 2;
-  int overflow_steps = 0;  ///< BuildOptions::overflow_steps
-  GroupId world;           ///< default group: stage 3's gathers and reduce-scatters
-  GroupId data_parallel;   ///< its clone: reductions of stages 0 to 2, overflow flags
+  GroupId world;          ///< default group: stage 3's gathers and reduce-scatters
+  GroupId data_parallel;  ///< its clone: reductions of stages 0 to 2, overflow flags
   std::vector<std::string>* assumptions = nullptr;  ///< the Program's, which get what is assumed
 };
 

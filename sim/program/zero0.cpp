@@ -20,7 +20,7 @@ class Zero0 : public FrameworkHooks {
         elements_(trainable_parameter_count(model_)),
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
         wrapped_(strategy_.precision != Precision::Fp32),
-        overflow_steps_(strategy_.precision == Precision::Fp16 ? context.overflow_steps : 0) {}
+        overflow_steps_(strategy_.precision == Precision::Fp16 ? strategy_.overflow_steps : 0) {}
 
   void initialize() override {
     builder_.allocate(Bytes(parameter_count(model_)) * bytes_, MemoryClass::Parameters,

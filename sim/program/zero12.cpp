@@ -33,7 +33,7 @@ class Zero12 : public FrameworkHooks {
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
         local_bytes_(zero_.stage == 1 ? dtype_bytes(strategy_.grad_accum_dtype) : bytes_),
         local_gradients_(model_.parameters.size()),
-        overflow_steps_(strategy_.precision == Precision::Fp16 ? context.overflow_steps : 0),
+        overflow_steps_(strategy_.precision == Precision::Fp16 ? strategy_.overflow_steps : 0),
         states_allocated_(context.first_step > overflow_steps_) {
     if (offloads_optimizer(strategy_)) {
       offload_.emplace(context, layout_, rank, bucket_.reduction_stream());

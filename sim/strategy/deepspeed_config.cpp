@@ -5,6 +5,7 @@
 #include "sim/strategy/deepspeed_reader.h"
 #include "sim/strategy/deepspeed_release.h"
 #include "sim/strategy/strategy.h"
+#include "sim/strategy/training_values.h"
 
 namespace zerosim {
 namespace {
@@ -35,9 +36,17 @@ void note_duplicates(DeepSpeedReading& reading) {
 void read_flags(DeepSpeedReading& reading) {
   const TrainingFlags& flags = reading.flags;
   Strategy& strategy = reading.strategy;
+  internal::apply_overflow_steps(strategy, flags, reading.notes.assumptions);
   strategy.checkpointing = flags.checkpointing.value_or(ActivationCheckpointing::None);
   if (!flags.checkpointing) {
     reading.assume("Activation checkpointing: none, since no flag asks for it.");
+  }
+  const bool trainer = flags.config_as == ConfigMode::HuggingFace;
+  strategy.optimizer_groups = flags.optimizer_groups.value_or(trainer ? OptimizerGroups::ByDimension
+                                                                      : OptimizerGroups::One);
+  if ((strategy.zero.stage == 1 || strategy.zero.stage == 2) && !flags.optimizer_groups) {
+    reading.assume(trainer ? "Optimizer groups: matrices and vectors, as the Trainer makes them."
+                           : "Optimizer groups: one, since no flag says otherwise.");
   }
   strategy.zero_init = flags.zero_init.value_or(ZeroInit::Zero) != ZeroInit::None;
   if (strategy.zero.stage == 3 && !flags.zero_init) {

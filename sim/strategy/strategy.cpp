@@ -7,6 +7,7 @@
 #include "sim/base/text.h"
 #include "sim/strategy/config_codes.h"
 #include "sim/strategy/ddp_options.h"
+#include "sim/strategy/training_values.h"
 
 namespace zerosim {
 namespace {
@@ -36,6 +37,10 @@ constexpr std::array<Name<Dtype>, 3> kWeights = {{
     {Dtype::F32, "fp32"},
     {Dtype::Bf16, "bf16"},
     {Dtype::F16, "fp16"},
+}};
+constexpr std::array<Name<OptimizerGroups>, 2> kOptimizerGroups = {{
+    {OptimizerGroups::One, "one"},
+    {OptimizerGroups::ByDimension, "by_dimension"},
 }};
 constexpr std::array<Name<ConfigMode>, 3> kConfigModes = {{
     {ConfigMode::Auto, "auto"},
@@ -199,6 +204,7 @@ Strategy named_torch(const std::string& name, Framework framework, const Trainin
   strategy.zero_init = false;
   strategy.version = "";
   internal::apply_ddp_flags(strategy, flags, strategy.assumptions);
+  internal::apply_overflow_steps(strategy, flags, strategy.assumptions);
   strategy.assumptions.emplace_back("Gradient clipping: off, PyTorch clips only when asked to.");
   if (!flags.optimizer) {
     strategy.assumptions.emplace_back(
@@ -220,6 +226,9 @@ ActivationCheckpointing parse_checkpointing(const std::string& text, const std::
 }
 OptimizerKind parse_optimizer(const std::string& text, const std::string& flag) {
   return parse_name(kOptimizers, text, flag);
+}
+OptimizerGroups parse_optimizer_groups(const std::string& text, const std::string& flag) {
+  return parse_name(kOptimizerGroups, text, flag);
 }
 ConfigMode parse_config_mode(const std::string& text, const std::string& flag) {
   return parse_name(kConfigModes, text, flag);

@@ -202,6 +202,7 @@ struct Strategy {
   OptimizerKind optimizer = OptimizerKind::AdamFused;  ///< if it is one of Adam's kind
   std::string optimizer_name = "adamw";  ///< lower case: "adamw", "lamb", "lion", "sgd", ...
   OptimizerGroups optimizer_groups = OptimizerGroups::One;
+  int overflow_steps = 0;  ///< fp16: steps before this one overflow and update nothing (B5)
   /// fp32 master weight and moments, bytes a trained element: 12 for Adam and LAMB.
   int optimizer_state_bytes = 12;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
@@ -236,6 +237,8 @@ struct TrainingFlags {
   std::optional<Precision> precision;
   std::optional<OptimizerKind> optimizer;
   std::optional<ActivationCheckpointing> checkpointing;
+  std::optional<OptimizerGroups> optimizer_groups;
+  std::optional<int> overflow_steps;
   /// The loop enters no_sync() between boundaries; unset: it does under DDP and FSDP, and not under
   /// DeepSpeed.
   std::optional<bool> no_sync;
@@ -295,6 +298,8 @@ struct TrainingFlags {
 [[nodiscard]] ActivationCheckpointing parse_checkpointing(const std::string& text,
                                                           const std::string& flag);
 [[nodiscard]] OptimizerKind parse_optimizer(const std::string& text, const std::string& flag);
+[[nodiscard]] OptimizerGroups parse_optimizer_groups(const std::string& text,
+                                                     const std::string& flag);
 [[nodiscard]] ConfigMode parse_config_mode(const std::string& text, const std::string& flag);
 /// Type of weights: "fp32", "bf16" or "fp16".
 [[nodiscard]] Dtype parse_weights(const std::string& text, const std::string& flag);

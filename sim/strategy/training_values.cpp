@@ -147,11 +147,29 @@ void complete_torch_strategy(TrainingReading& reading) {
     complete_fsdp_types(reading);
   } else {
     apply_ddp_flags(strategy, reading.flags, reading.notes.assumptions);
+    apply_overflow_steps(reading.strategy, reading.flags, reading.notes.assumptions);
   }
   strategy.check_grad_overflow = strategy.precision == Precision::Fp16;
   strategy.throughput_timer = false;
   strategy.zero_init = false;
   strategy.version = "";
+}
+
+void apply_overflow_steps(Strategy& strategy, const TrainingFlags& flags,
+                          std::vector<std::string>& assumptions) {
+  if (strategy.precision != Precision::Fp16) {
+    if (flags.overflow_steps) {
+      throw ConfigError(
+          format("--overflow-steps: {} trains in {}, expected fp16, whose scaled "
+                 "gradients overflow",
+                 strategy.name, to_string(strategy.precision)));
+    }
+    return;
+  }
+  strategy.overflow_steps = flags.overflow_steps.value_or(0);
+  if (!flags.overflow_steps) {
+    assumptions.emplace_back("No step overflows, since no flag says otherwise.");
+  }
 }
 
 Strategy finished(TrainingReading& reading) {

@@ -61,6 +61,11 @@ void set_not_simulated(TrainingReading& reading, ConfigSection& section, const s
 /// batch, accumulation and precision have been set.
 void complete_torch_strategy(TrainingReading& reading);
 
+/// `--overflow-steps`, once the precision is known.
+/// \throws ConfigError  if it is given and nothing is scaled: only fp16 overflows.
+void apply_overflow_steps(Strategy& strategy, const TrainingFlags& flags,
+                          std::vector<std::string>& assumptions);
+
 /// The strategy, with the notes moved into it.
 [[nodiscard]] Strategy finished(TrainingReading& reading);
 

@@ -393,7 +393,7 @@ TEST(Ddp, OverflowStepsUpdateNothing) {
   BatchShape batch;
   batch.sequence = 16;
   BuildOptions options{2, 0, 3};
-  options.overflow_steps = 2;
+  strategy.overflow_steps = 2;
   const Program program = build_program(three_mib(), strategy, batch, options);
   std::vector<int> steps;
   for (const Op& op : program.ranks[0].ops) {

@@ -301,7 +301,7 @@ TEST(OptimizerOffload, AnOverflowUpdatesNothing) {
   BatchShape batch;
   batch.sequence = 16;
   BuildOptions options{.world_size = kRanks, .first_step = 0, .steps = 2};
-  options.overflow_steps = 1;
+  strategy.overflow_steps = 1;
   const Program program = build_program(small(), strategy, batch, options);
   int live = 0;
   for (const Op& op : rank_of(program).ops) {

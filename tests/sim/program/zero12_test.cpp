@@ -292,9 +292,8 @@ TEST(Zero12, AnOverflowSkipsTheUpdate) {
   strategy.communication_dtype = strategy.grad_accum_dtype = Dtype::F16;
   BatchShape batch;
   batch.sequence = 16;
-  BuildOptions options{.world_size = 4, .first_step = 0, .steps = 2};
-  options.overflow_steps = 1;
-  const Program program = build_program(worked_example(), strategy, batch, options);
+  strategy.overflow_steps = 1;
+  const Program program = build_program(worked_example(), strategy, batch, {4, 0, 2});
   std::vector<std::string> words;
   for (const Op& op : program.ranks[0].ops) {
     if (op.kind == OpKind::Collective && op.phase == Phase::Step) {
