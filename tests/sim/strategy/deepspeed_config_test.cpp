@@ -463,6 +463,16 @@ TEST(NotSimulated, OffloadOfTheOptimizerIsSimulatedBelowStage3) {
   }
 }
 
+// The client's optimizer gives way to CPU Adam unless the file says otherwise.
+TEST(NotSimulated, OffloadPutsCpuAdamInPlaceOfTheClientsOptimizer) {
+  TrainingFlags torch_adam;
+  torch_adam.optimizer = OptimizerKind::AdamTorchForeach;
+  const std::string offload = "\"offload_optimizer\": {\"device\": \"cpu\"}";
+  EXPECT_EQ(parse(zero(2, offload), torch_adam).optimizer, OptimizerKind::AdamFused);
+  EXPECT_EQ(parse(zero(2, "\"overlap_comm\": false"), torch_adam).optimizer,
+            OptimizerKind::AdamTorchForeach);
+}
+
 TEST(NotSimulated, IsAcceptedWhenSwitchedOff) {
   for (const int size : {0, 1}) {
     const std::string hpz = "\"zero_hpz_partition_size\": " + std::to_string(size);

@@ -60,7 +60,7 @@ TEST(Reported, TheOldKeyOfOffloadIsStillRead) {
       load("z2_cpu_offload.json", given(1, 1, Precision::Fp16), model_with_hidden(4096), 128);
   EXPECT_THAT(codes(strategy), Contains("deprecated_key"));
   EXPECT_EQ(strategy.zero.offload_optimizer.device, OffloadDevice::Cpu);
-  EXPECT_TRUE(strategy.not_simulated.has_value());
+  EXPECT_FALSE(strategy.not_simulated.has_value());
 }
 
 TEST(Reported, OneRankShardsNothing) {
