@@ -1,6 +1,8 @@
 // One ZeRO-3 step of Llama-2-7B on 8 GPUs: build, engine with memory, and both (design.md section
 // 7: 8 ms, 14 + 8 ms, 30 ms).
 
+#include <string>
+
 #include <benchmark/benchmark.h>
 
 #include "sim/engine/engine.h"
@@ -48,6 +50,24 @@ void build(benchmark::State& state) {
   state.counters["ops"] = static_cast<double>(ops);
 }
 BENCHMARK(build)->Unit(benchmark::kMillisecond)->Name("zero3_7b_8gpus/build");
+
+/// Programs of the stages that build no trace, which have fewer operations.
+void build_stage(benchmark::State& state) {
+  const Question& q = question();
+  const Strategy strategy =
+      named_strategy("zero" + std::to_string(state.range(0)), TrainingFlags{}, 8);
+  std::size_t ops = 0;
+  for (auto _ : state) {
+    const Program program = build_program(q.model, strategy, q.batch, q.options);
+    ops = program.ranks[0].ops.size();
+    benchmark::DoNotOptimize(program);
+  }
+  state.counters["ops"] = static_cast<double>(ops);
+}
+BENCHMARK(build_stage)
+    ->DenseRange(0, 2)
+    ->Unit(benchmark::kMillisecond)
+    ->Name("7b_8gpus/build_stage");
 
 void run(benchmark::State& state) {
   const Question& q = question();
