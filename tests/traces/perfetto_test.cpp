@@ -311,6 +311,19 @@ TEST(Perfetto, SlicesSayWhatTheyAre) {
                                 "host_wait wait_for_device"));
 }
 
+TEST(Perfetto, PassesOverHostMemoryHaveTheirNames) {
+  Program program = small_program();
+  for (RankProgram& rank : program.ranks) {
+    rank.host_passes = {{"cpu_adam", Bytes(1)}};
+    rank.ops[3].kind = OpKind::Host;
+    rank.ops[3].payload = 0;
+  }
+  Timeline timeline = small_timeline();
+  for (HostSpan& host : timeline.host_spans) host.waiting = false;
+  const std::map<std::string, Track> tracks = Reader(written(program, timeline)).tracks();
+  EXPECT_EQ(tracks.at("rank 3: host thread").slices.back().name, "cpu_adam");
+}
+
 TEST(Perfetto, SendsEachNameOnce) {
   const Program program = small_program();
   Timeline timeline = small_timeline();
