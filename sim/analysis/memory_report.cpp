@@ -101,9 +101,7 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
   report.peak_phase = std::string(to_string(peak.phase));
   report.peak_op = peak.op;
   report.capacity = experiment.cluster.gpu().memory;
-  report.host = peak.host;
-  const int ranks = std::min(experiment.cluster.gpus_per_node, program.world_size);
-  report.host_of_node = peak.host * ranks;
+  report.host = peak.host * std::min(experiment.cluster.gpus_per_node, program.world_size);
   report.rank = program.ranks.front().representative.value();
   return report;
 }

@@ -33,8 +33,9 @@ struct MemoryReport {
   Bytes peak_allocated, peak_reserved;
   std::string peak_phase, peak_op;
   Bytes capacity;
-  Bytes host;          ///< host memory of this rank at its largest
-  Bytes host_of_node;  ///< of all ranks of a node, each taken to need as much
+  /// Host memory of a node at its largest (data/cases/README.md, `memory.host`): that of this rank
+  /// times the ranks of a node.
+  Bytes host;
   int rank = 0;
 };
 

@@ -29,6 +29,8 @@ class GradientBucket {
   GradientBucket(const FrameworkContext& context, const FlatLayout& layout,
                  std::function<void(BucketEntry&)> reduced);
 
+  /// Allocates the buffers unless they are there (B3.1): at the first gradient that a hook sees.
+  void set_up();
   /// A gradient arrives; flushes first if it does not fit (B3.3, B3.4).
   /// \param bytes  of one element of `gradient`, which the bucket owns from here on
   void add(ParameterId id, BufferId gradient, int bytes);
@@ -40,7 +42,6 @@ class GradientBucket {
   [[nodiscard]] StreamId reduction_stream() const { return reduction_stream_; }
 
  private:
-  void set_up();
   void reduce();
   void reduce_scatter();
   void all_reduce_slices();

@@ -75,6 +75,9 @@ class Zero12 : public FrameworkHooks {
 
   void gradient_ready(ParameterId id, BufferId gradient) override {
     builder_.host({HostWork::GradientHook}, "B3.2");
+    if (zero_.stage == 2 || zero_.overlap_comm) {
+      bucket_.set_up();  // stage 1 has them from the first micro batch to the boundary (B3.1)
+    }
     if (zero_.stage == 1) {
       gradient = accumulate_locally(id, gradient);
     }

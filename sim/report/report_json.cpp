@@ -42,7 +42,6 @@ JsonValue memory_json(const MemoryReport& memory) {
   json["peak_op"] = memory.peak_op;
   json["capacity"] = bytes(memory.capacity);
   json["host"] = bytes(memory.host);
-  json["host_of_node"] = bytes(memory.host_of_node);
   json["rank"] = memory.rank;
   return json;
 }

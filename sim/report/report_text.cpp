@@ -155,8 +155,7 @@ std::string memory_section(const MemoryReport& memory) {
              gib(memory.model_states), gib(memory.logits)) +
       "\n";
   if (memory.host.count() > 0) {
-    out += format("host memory: {} GiB of a rank, {} GiB of a node\n", gib(memory.host),
-                  gib(memory.host_of_node));
+    out += format("host memory: {} GiB of a node\n", gib(memory.host));
   }
   return out;
 }

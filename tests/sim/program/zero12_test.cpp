@@ -185,6 +185,28 @@ TEST(Zero2, BucketBuffersHaveFullSizeWhateverTheModel) {
   }
 }
 
+// B3.1: stage 1 with overlap has its buffers from the first micro batch to the boundary, stage 2
+// anew in each micro batch, stage 1 without hooks at the boundary only.
+TEST(Zero12, BucketBuffersLiveFromTheFirstHookToTheEpilogue) {
+  const auto allocations = [](int stage, bool overlap) {
+    Strategy strategy = bucket_1000(overlap);
+    strategy.zero.stage = stage;
+    strategy.grad_accum = 3;
+    const Program program = test::build(worked_example(), strategy, 4);
+    std::vector<int> micro_steps;
+    for (const Op& op : program.ranks[0].ops) {
+      if (op.kind == OpKind::Allocate &&
+          program.ranks[0].buffers[static_cast<std::size_t>(op.payload)].owner == "ipg_bucket") {
+        micro_steps.push_back(op.micro_step);
+      }
+    }
+    return micro_steps;
+  };
+  EXPECT_THAT(allocations(1, true), ElementsAre(0, 0));
+  EXPECT_THAT(allocations(1, false), ElementsAre(2));
+  EXPECT_THAT(allocations(2, false), ElementsAre(0, 1, 2));
+}
+
 // B4, rule 19: one all-reduce of everything, then one gather; no norm or overflow message.
 TEST(Zero1, Bf16OptimizerSendsEverythingOnce) {
   Strategy strategy = test::deepspeed(1);

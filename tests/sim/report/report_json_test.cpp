@@ -22,7 +22,7 @@ TEST(StrategyJson, HasTheDocumentedKeys) {
       UnorderedElementsAre("model_states", "parameters", "gradients", "optimizer_states",
                            "activations", "temporary_buffers", "live_parameters", "logits",
                            "fragmentation", "context", "peak_allocated", "peak_reserved",
-                           "peak_phase", "peak_op", "capacity", "host", "host_of_node", "rank"));
+                           "peak_phase", "peak_op", "capacity", "host", "rank"));
   EXPECT_THAT(json["time"].getMemberNames(),
               UnorderedElementsAre("step", "compute", "exposed_communication", "host", "optimizer",
                                    "forward", "backward", "communication"));
