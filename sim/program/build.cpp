@@ -1,5 +1,6 @@
 #include "sim/program/build.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -109,6 +110,29 @@ std::optional<Model> as_run(const Model& model, const Strategy& strategy, const 
   return changed;
 }
 
+bool has_idle_expert(const Model& model) {
+  return std::any_of(model.moe_blocks.begin(), model.moe_blocks.end(), [](const MoeBlock& block) {
+    return !block.calls_idle_experts &&
+           std::find(block.tokens.begin(), block.tokens.end(), 0) != block.tokens.end();
+  });
+}
+
+/// Whether any micro batch of the steps to build leaves an expert out.
+bool any_idle_expert(const Model& model, RoutedModels& routed, const Strategy& strategy,
+                     const BuildOptions& options) {
+  if (!varies(options.routing)) {
+    return has_idle_expert(model);
+  }
+  for (int step = options.first_step; step < options.first_step + options.steps; ++step) {
+    for (int micro = 0; micro < static_cast<int>(strategy.grad_accum); ++micro) {
+      if (has_idle_expert(routed.of({step, micro, false}))) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 bool partitions_flat_tensor(const Strategy& strategy) {
   return strategy.framework == Framework::DeepSpeed &&
          (strategy.zero.stage == 1 || strategy.zero.stage == 2);
@@ -166,6 +190,7 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   const GroupId data_parallel(1);
   builder.add_communicator(world, "WORLD");
   builder.add_communicator(data_parallel, "DP");
+  RoutedModels routed(given, options.routing, batch.tokens());
   const FrameworkContext context{model,
                                  strategy,
                                  builder,
@@ -173,10 +198,10 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
                                  options.first_step,
                                  world,
                                  data_parallel,
+                                 any_idle_expert(model, routed, strategy, options),
                                  &program.assumptions};
   const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
-  RoutedModels routed(given, options.routing, batch.tokens());
   if (varies(options.routing)) {
     walk.vary([&](const MicroBatch& micro) -> const Model& { return routed.of(micro); });
   }

@@ -107,6 +107,28 @@ OpId RankProgramBuilder::collective(StreamId caller, const Collective& collectiv
   return id;
 }
 
+OpId RankProgramBuilder::all_reduce(StreamId caller, GroupId group, std::int64_t elements,
+                                    Dtype dtype, std::string_view rule, ReduceOp reduction) {
+  Collective call;
+  call.kind = CollectiveKind::AllReduce;
+  call.input_elements = call.output_elements = elements;
+  call.dtype = dtype;
+  call.group = group;
+  call.reduction = reduction;
+  return collective(caller, call, rule);
+}
+
+OpId RankProgramBuilder::all_gather(StreamId caller, GroupId group, std::int64_t input,
+                                    std::int64_t output, Dtype dtype, std::string_view rule) {
+  Collective call;
+  call.kind = CollectiveKind::AllGather;
+  call.input_elements = input;
+  call.output_elements = output;
+  call.dtype = dtype;
+  call.group = group;
+  return collective(caller, call, rule);
+}
+
 void RankProgramBuilder::stream_wait(StreamId stream, OpId op, std::string_view rule) {
   if (!op.valid() || program_.ops[op.index()].stream == stream) {
     return;

@@ -54,6 +54,11 @@ class RankProgramBuilder {
   /// The communicator waits for all that `caller` holds; unless async, `caller` then waits for it
   /// (0.4). \returns the collective itself.
   OpId collective(StreamId caller, const Collective& collective, std::string_view rule);
+  /// The blocking forms of stages 0 to 2.
+  OpId all_reduce(StreamId caller, GroupId group, std::int64_t elements, Dtype dtype,
+                  std::string_view rule, ReduceOp reduction = ReduceOp::Sum);
+  OpId all_gather(StreamId caller, GroupId group, std::int64_t input, std::int64_t output,
+                  Dtype dtype, std::string_view rule);
   /// `stream` waits for `op`; nothing if `op` is not valid or is on the same stream.
   void stream_wait(StreamId stream, OpId op, std::string_view rule);
   /// `stream` waits for all that `other` holds now.

@@ -254,10 +254,16 @@ class Ddp : public FrameworkHooks {
                  "least one that requires a gradient",
                  strategy_.name));
     }
-    if (find_unused_ || static_graph_ || unused_.empty()) {
+    if (find_unused_ || static_graph_ || (unused_.empty() && !context.idle_experts)) {
       return;
     }
     find_unused_ = true;
+    if (unused_.empty()) {
+      context.assumptions->emplace_back(
+          "find_unused_parameters taken as true: some micro batch leaves experts without tokens, "
+          "with which DistributedDataParallel stops in the next iteration (D1.1)");
+      return;
+    }
     context.assumptions->push_back(
         format("find_unused_parameters taken as true: {} trainable parameters get no gradient ({} "
                "is the first), with which DistributedDataParallel stops in its second iteration "
@@ -606,13 +612,7 @@ class Ddp : public FrameworkHooks {
     const int size = dtype_bytes(options_.parameter_dtype);
     update.kernel.bytes = Bytes(update.kernel.bytes.count() * size / dtype_bytes(Dtype::F32));
     update.temporary = Bytes(update.temporary.count() * size / dtype_bytes(Dtype::F32));
-    BufferId temporary;
-    if (update.temporary.count() > 0) {
-      temporary = builder_.allocate(update.temporary, MemoryClass::TemporaryBuffers,
-                                    "optimizer_temporary", kComputeStream, "E4");
-    }
-    builder_.kernel(kComputeStream, update.kernel, HostWork::OptimizerLaunch, "E4");
-    builder_.free(temporary);
+    adam_step(builder_, update, "E4");
   }
 
   // zero_grad(): by default PyTorch 2 forgets gradients, 1.13 fills them with zeros.

@@ -21,8 +21,9 @@ struct FrameworkContext {
   RankProgramBuilder& builder;
   int world_size = 1;
   int first_step = 2;
-  GroupId world;          ///< default group: stage 3's gathers and reduce-scatters
-  GroupId data_parallel;  ///< its clone: reductions of stages 0 to 2, overflow flags
+  GroupId world;              ///< default group: stage 3's gathers and reduce-scatters
+  GroupId data_parallel;      ///< its clone: reductions of stages 0 to 2, overflow flags
+  bool idle_experts = false;  ///< some micro batch leaves an expert without tokens
   std::vector<std::string>* assumptions = nullptr;  ///< the Program's, which get what is assumed
 };
 
@@ -44,7 +45,7 @@ struct FallbackBucket {
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_zero12(const FrameworkContext& context,
                                                           const FlatLayout& layout, Rank rank);
 /// Whether stage 1 gets DeepSpeed's BF16 optimizer (A4.2): bf16 with fp32 gradient accumulation,
-/// not offloaded.
+/// not offloaded to the CPU (to NVMe it may be, and then stays on the GPU).
 [[nodiscard]] bool uses_bf16_optimizer(const Strategy& strategy);
 /// That optimizer (B4): zero1_bf16.cpp.
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_bf16_optimizer(const FrameworkContext& context,

@@ -33,7 +33,7 @@ void GradientBucket::set_up() {  // B3.1
   }
 }
 
-void GradientBucket::add(ParameterId id, BufferId gradient, int bytes) {
+void GradientBucket::add(ParameterId id, BufferId gradient, Dtype dtype) {
   set_up();
   const std::int64_t n = layout_.elements_of[id.index()];
   if (n == 0) {
@@ -44,11 +44,12 @@ void GradientBucket::add(ParameterId id, BufferId gradient, int bytes) {
     flush();
   }
   if (zero_.contiguous_gradients && n <= zero_.reduce_bucket_size) {  // B3.4
-    builder_.kernel(kComputeStream, memory_kernel("copy_to_bucket", Bytes(n) * bytes + low(n)),
+    builder_.kernel(kComputeStream,
+                    memory_kernel("copy_to_bucket", Bytes(n) * dtype_bytes(dtype) + low(n)),
                     HostWork::BackwardLaunch, "B3.4");
     builder_.free(gradient, "B3.4");
   }
-  entries_.push_back({id, gradient});
+  entries_.push_back({id, gradient, dtype});
   elements_ += n;
 }
 
@@ -176,20 +177,27 @@ void GradientBucket::all_reduce(std::int64_t elements, int pieces, bool divide_f
   message(CollectiveKind::AllReduce, elements, pieces, divide_first, -1);
 }
 
+// Gradients in their own memory keep its type; those in the buffer have the model's.
+Dtype GradientBucket::source_dtype() const {
+  const BucketEntry& first = entries_.front();
+  return first.gradient.valid() ? first.dtype : model_dtype(strategy_.precision);
+}
+
 void GradientBucket::message(CollectiveKind kind, std::int64_t elements, int pieces,
                              bool divide_first, int root) {
-  const bool cast = strategy_.communication_dtype != model_dtype(strategy_.precision);
+  const Bytes source = Bytes(elements) * dtype_bytes(source_dtype());
+  const bool cast = strategy_.communication_dtype != source_dtype();
   BufferId flat;
   BufferId wire_copy;
   if (pieces > 1) {
-    flat = builder_.allocate(low(elements), MemoryClass::TemporaryBuffers, "flat_bucket",
+    flat = builder_.allocate(source, MemoryClass::TemporaryBuffers, "flat_bucket",
                              reduction_stream_, "B3.6");
-    kernel("flatten", low(elements) * 2, "B3.6");
+    kernel("flatten", source * 2, "B3.6");
   }
   if (cast) {
     wire_copy = builder_.allocate(wire(elements), MemoryClass::TemporaryBuffers, "cast_bucket",
                                   reduction_stream_, "B3.6");
-    kernel("cast", low(elements) + wire(elements), "B3.6");
+    kernel("cast", source + wire(elements), "B3.6");
   }
   if (divide_first) {
     kernel("divide", wire(elements) * 2, "B3.6");
@@ -199,7 +207,7 @@ void GradientBucket::message(CollectiveKind kind, std::int64_t elements, int pie
     kernel("average", wire(elements) * 2, "B3.6");
   }
   if (cast) {
-    kernel("cast", low(elements) + wire(elements), "B3.6");
+    kernel("cast", source + wire(elements), "B3.6");
     builder_.free(wire_copy);
   }
   builder_.free(flat);

@@ -19,6 +19,7 @@ namespace zerosim {
 struct BucketEntry {
   ParameterId parameter;
   BufferId gradient;  ///< valid: reduced in its own memory (extra-large, or not contiguous; B3.4)
+  Dtype dtype = Dtype::Bf16;  ///< of `gradient`
 };
 
 class GradientBucket {
@@ -32,8 +33,8 @@ class GradientBucket {
   /// Allocates the buffers unless they are there (B3.1): at the first gradient that a hook sees.
   void set_up();
   /// A gradient arrives; flushes first if it does not fit (B3.3, B3.4).
-  /// \param bytes  of one element of `gradient`, which the bucket owns from here on
-  void add(ParameterId id, BufferId gradient, int bytes);
+  /// \param dtype  of `gradient`, which the bucket owns from here on
+  void add(ParameterId id, BufferId gradient, Dtype dtype);
   /// Reduces what the bucket holds; of an empty one only the waits of B3.5 remain.
   void flush();
   /// Frees the buffers (B3.9); the next gradient allocates new ones.
@@ -55,6 +56,8 @@ class GradientBucket {
   void synchronize_before_message();
   /// Maximal runs of consecutive elements that one rank owns (B3.6).
   [[nodiscard]] std::vector<PartitionSlice> slices() const;
+  /// Type of the memory that holds the bucket's gradients.
+  [[nodiscard]] Dtype source_dtype() const;
   [[nodiscard]] Bytes low(std::int64_t elements) const { return Bytes(elements) * bytes_; }
   [[nodiscard]] Bytes wire(std::int64_t elements) const;
 

@@ -94,6 +94,18 @@ std::string_view to_string(MemoryClass memory_class) {
   return kNames[static_cast<std::size_t>(memory_class)];
 }
 
+std::string_view to_string(ReduceOp reduction) {
+  switch (reduction) {
+    case ReduceOp::Sum:
+      return "SUM";
+    case ReduceOp::Max:
+      return "MAX";
+    case ReduceOp::Average:
+      return "AVG";
+  }
+  return "";
+}
+
 std::string_view to_string(AnnotationKind kind) {
   switch (kind) {
     case AnnotationKind::FlushBucket:

@@ -77,6 +77,11 @@ inline constexpr int kMemoryClasses = 7;
 enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, Broadcast, Reduce };
 [[nodiscard]] std::string_view to_string(CollectiveKind kind);
 
+/// What a reduction does with the ranks' elements.
+enum class ReduceOp : std::uint8_t { Sum, Max, Average };
+/// "SUM", "MAX", "AVG": words of the recordings.
+[[nodiscard]] std::string_view to_string(ReduceOp reduction);
+
 /// One collective as rank 0 asks for it; sizes in elements of this rank's input and output.
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
@@ -84,6 +89,7 @@ struct Collective {
   std::int64_t output_elements = 0;
   Dtype dtype = Dtype::Bf16;
   GroupId group;
+  ReduceOp reduction = ReduceOp::Sum;  ///< of all_reduce, reduce and reduce_scatter
   bool async = false;
   bool recorded = true;  ///< false: issued in C++, not seen by recordings (D1.2, D1.7)
   int coalesced = -1;    ///< calls with the same number form one NCCL group

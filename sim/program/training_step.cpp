@@ -346,4 +346,14 @@ AdamUpdate adam_update(OptimizerKind kind, std::int64_t elements, int tensors) {
   return {};
 }
 
+void adam_step(RankProgramBuilder& builder, const AdamUpdate& update, std::string_view rule) {
+  BufferId temporary;
+  if (update.temporary.count() > 0) {
+    temporary = builder.allocate(update.temporary, MemoryClass::TemporaryBuffers,
+                                 "optimizer_temporary", kComputeStream, "E4");
+  }
+  builder.kernel(kComputeStream, update.kernel, HostWork::OptimizerLaunch, rule);
+  builder.free(temporary);
+}
+
 }  // namespace zerosim

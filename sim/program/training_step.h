@@ -131,5 +131,7 @@ struct AdamUpdate {
   Bytes temporary;
 };
 [[nodiscard]] AdamUpdate adam_update(OptimizerKind kind, std::int64_t elements, int tensors);
+/// Issues it on the compute stream, with its temporaries around it.
+void adam_step(RankProgramBuilder& builder, const AdamUpdate& update, std::string_view rule);
 
 }  // namespace zerosim

@@ -20,7 +20,11 @@ class Zero0 : public FrameworkHooks {
         elements_(trainable_parameter_count(model_)),
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
         wrapped_(strategy_.precision != Precision::Fp32),
-        overflow_steps_(strategy_.precision == Precision::Fp16 ? strategy_.overflow_steps : 0) {}
+        overflow_steps_(strategy_.precision == Precision::Fp16 ? strategy_.overflow_steps : 0) {
+    for (const Parameter& parameter : model_.parameters) {
+      tensors_ += parameter.trainable ? 1 : 0;
+    }
+  }
 
   void initialize() override {
     builder_.allocate(Bytes(parameter_count(model_)) * bytes_, MemoryClass::Parameters,
@@ -53,9 +57,10 @@ class Zero0 : public FrameworkHooks {
       return;
     }
     std::vector<std::int64_t> sizes;
-    for (const Parameter& parameter : model_.parameters) {
-      if (parameter.trainable) {
-        sizes.push_back(parameter.elements);  // a missing gradient becomes zeros (B1.3)
+    for (std::size_t i = 0; i < model_.parameters.size(); ++i) {
+      if (model_.parameters[i].trainable) {
+        sizes.push_back(model_.parameters[i].elements);
+        make_up_missing(ParameterId(i));
       }
     }
     for (const FallbackBucket& bucket : fallback_buckets(sizes)) {
@@ -79,20 +84,22 @@ class Zero0 : public FrameworkHooks {
     return Bytes(model_.parameters[id.index()].elements) * bytes_;
   }
 
-  void all_reduce(std::int64_t elements, Dtype dtype, std::string_view rule) {
-    Collective collective;
-    collective.kind = CollectiveKind::AllReduce;
-    collective.input_elements = collective.output_elements = elements;
-    collective.dtype = dtype;
-    collective.group = group_;
-    builder_.collective(kComputeStream, collective, rule);
+  // B1.3: a missing gradient becomes zeros.
+  void make_up_missing(ParameterId id) {
+    BufferId& gradient = gradients_[id.index()];
+    if (!gradient.valid()) {
+      gradient =
+          builder_.allocate(of(id), MemoryClass::Gradients, "gradient", kComputeStream, "B1.3");
+      builder_.kernel(kComputeStream, memory_kernel("zero_gradient", of(id)),
+                      HostWork::KernelLaunch, "B1.3");
+    }
   }
 
   // B1.4: concatenate, cast, all-reduce, multiply, cast back, copy each slice back.
   void reduce(std::int64_t elements, int tensors) {
     const Bytes flat_bytes = Bytes(elements) * bytes_;
     const Bytes wire_bytes = Bytes(elements) * dtype_bytes(strategy_.communication_dtype);
-    const bool cast = dtype_bytes(strategy_.communication_dtype) != bytes_;
+    const bool cast = strategy_.communication_dtype != model_dtype(strategy_.precision);
     BufferId flat = builder_.allocate(flat_bytes, MemoryClass::TemporaryBuffers, "flat_gradients",
                                       kComputeStream, "B1.4");
     builder_.kernel(kComputeStream, memory_kernel("flatten", flat_bytes * 2),
@@ -104,7 +111,7 @@ class Zero0 : public FrameworkHooks {
       builder_.kernel(kComputeStream, memory_kernel("cast", flat_bytes + wire_bytes),
                       HostWork::BackwardLaunch, "B1.4");
     }
-    all_reduce(elements, strategy_.communication_dtype, "B1.4");
+    builder_.all_reduce(kComputeStream, group_, elements, strategy_.communication_dtype, "B1.4");
     builder_.kernel(kComputeStream, memory_kernel("average", wire_bytes * 2),
                     HostWork::BackwardLaunch, "B1.4");
     if (cast) {
@@ -135,7 +142,7 @@ class Zero0 : public FrameworkHooks {
     BufferId cast = builder_.allocate(fp32, MemoryClass::TemporaryBuffers, "fp32_gradients",
                                       kComputeStream, "B1.5");
     builder_.kernel(kComputeStream,
-                    optimizer_kernel("cast", Bytes(elements_) * (bytes_ + 4), tensors()),
+                    optimizer_kernel("cast", Bytes(elements_) * (bytes_ + 4), tensors_),
                     HostWork::KernelLaunch, "B1.5");
     BufferId flat = builder_.allocate(fp32, MemoryClass::TemporaryBuffers, "flat_fp32_gradients",
                                       kComputeStream, "B1.5");
@@ -150,10 +157,9 @@ class Zero0 : public FrameworkHooks {
                        "B1.5");
     builder_.kernel(kComputeStream, optimizer_kernel("scale", fp32 * 2), HostWork::KernelLaunch,
                     "B1.5");
-    builder_.kernel(kComputeStream, adam_update(strategy_.optimizer, elements_, 1).kernel,
-                    HostWork::OptimizerLaunch, "B1.5");
+    adam_step(builder_, adam_update(strategy_.optimizer, elements_, 1), "B1.5");
     builder_.kernel(kComputeStream,
-                    optimizer_kernel("copy_to_weights", Bytes(elements_) * (4 + bytes_), tensors()),
+                    optimizer_kernel("copy_to_weights", Bytes(elements_) * (4 + bytes_), tensors_),
                     HostWork::KernelLaunch, "B1.5");
     builder_.free(flat);
   }
@@ -163,19 +169,16 @@ class Zero0 : public FrameworkHooks {
   void step_bare() {
     const Bytes fp32 = Bytes(elements_) * 4;
     if (strategy_.gradient_clipping > 0) {
-      builder_.kernel(kComputeStream, optimizer_kernel("gradient_norm", fp32, tensors()),
+      builder_.kernel(kComputeStream, optimizer_kernel("gradient_norm", fp32, tensors_),
                       HostWork::KernelLaunch, "B1.5");
       if (world_size_ > 1) {
-        all_reduce(1, Dtype::F32, "B1.5");
+        builder_.all_reduce(kComputeStream, group_, 1, Dtype::F32, "B1.5");
       }
-      builder_.kernel(kComputeStream, optimizer_kernel("clip", fp32 * 2, tensors()),
+      builder_.kernel(kComputeStream, optimizer_kernel("clip", fp32 * 2, tensors_),
                       HostWork::KernelLaunch, "B1.5");
     }
-    builder_.kernel(kComputeStream, adam_update(strategy_.optimizer, elements_, tensors()).kernel,
-                    HostWork::OptimizerLaunch, "A4.4");
+    adam_step(builder_, adam_update(strategy_.optimizer, elements_, tensors_), "A4.4");
   }
-
-  [[nodiscard]] int tensors() const { return static_cast<int>(model_.parameters.size()); }
 
   const Model& model_;
   const Strategy& strategy_;
@@ -184,7 +187,8 @@ class Zero0 : public FrameworkHooks {
   int world_size_;
   MicroBatch micro_;
   std::vector<BufferId> gradients_;  ///< by parameter
-  std::int64_t elements_;
+  std::int64_t elements_;            ///< trainable
+  int tensors_ = 0;                  ///< trainable parameters
   int bytes_;
   bool wrapped_;  ///< by the FP16 optimizer (A4.2)
   int overflow_steps_;

@@ -31,8 +31,9 @@ class Zero12 : public FrameworkHooks {
         layout_(layout),
         bucket_(context, layout_, [this](BucketEntry& entry) { keep_my_part(entry); }),
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
-        local_bytes_(zero_.stage == 1 ? dtype_bytes(strategy_.grad_accum_dtype) : bytes_),
+        local_bytes_(dtype_bytes(local_dtype())),
         local_gradients_(model_.parameters.size()),
+        arrived_(model_.parameters.size()),
         overflow_steps_(strategy_.precision == Precision::Fp16 ? strategy_.overflow_steps : 0),
         states_allocated_(context.first_step > overflow_steps_) {
     if (offloads_optimizer(strategy_)) {
@@ -44,6 +45,7 @@ class Zero12 : public FrameworkHooks {
         const std::int64_t mine = layout_.elements_on(id, rank_);
         if (mine > 0) {
           ++part.tensors;
+          my_parameters_.push_back(id);
           part.largest_slice = std::max(part.largest_slice, mine);
           part.gradient_elements += elements(id);
         }
@@ -75,15 +77,13 @@ class Zero12 : public FrameworkHooks {
 
   void gradient_ready(ParameterId id, BufferId gradient) override {
     builder_.host({HostWork::GradientHook}, "B3.2");
-    if (zero_.stage == 2 || zero_.overlap_comm) {
-      bucket_.set_up();  // stage 1 has them from the first micro batch to the boundary (B3.1)
-    }
+    bucket_.set_up();  // stage 1 keeps the buffers from here to the boundary (B3.1)
     if (zero_.stage == 1) {
       gradient = accumulate_locally(id, gradient);
     }
     if (reduces_in_hooks()) {
       local_gradients_[id.index()] = BufferId();
-      bucket_.add(id, gradient, local_bytes_);
+      bucket_.add(id, gradient, local_dtype());
     }
   }
 
@@ -102,11 +102,10 @@ class Zero12 : public FrameworkHooks {
         (strategy_.precision == Precision::Bf16 && strategy_.check_grad_overflow)) {
       check_overflow();
     }
-    if (micro_.step < overflow_steps_) {  // B5: nothing but the gradients goes
-      builder_.free(partition_gradients_, "B5");
-    } else {
+    if (micro_.step >= overflow_steps_) {  // B5: otherwise nothing but the gradients goes
       update_weights();
     }
+    free_gradients();
     if (offload_) {
       offload_->finish();
     }
@@ -133,8 +132,8 @@ class Zero12 : public FrameworkHooks {
     }
     if (world_size_ > 1) {
       for (const FlatGroup& group : layout_.groups) {  // B5.2: blocking, one for each group
-        collective(CollectiveKind::AllGather, group.partition, group.padded,
-                   model_dtype(strategy_.precision), "B5.2");
+        builder_.all_gather(kComputeStream, group_, group.partition, group.padded,
+                            model_dtype(strategy_.precision), "B5.2");
       }
     }
   }
@@ -142,6 +141,9 @@ class Zero12 : public FrameworkHooks {
   [[nodiscard]] Bytes low(std::int64_t n) const { return Bytes(n) * bytes_; }
   [[nodiscard]] std::int64_t elements(ParameterId id) const {
     return layout_.elements_of[id.index()];
+  }
+  [[nodiscard]] Dtype local_dtype() const {
+    return zero_.stage == 1 ? strategy_.grad_accum_dtype : model_dtype(strategy_.precision);
   }
   [[nodiscard]] bool reduces_in_hooks() const {
     return zero_.stage == 2 || (zero_.overlap_comm && micro_.boundary);
@@ -203,7 +205,7 @@ class Zero12 : public FrameworkHooks {
         const BufferId gradient = local_gradients_[id.index()];
         local_gradients_[id.index()] = BufferId();
         if (gradient.valid()) {
-          bucket_.add(id, gradient, local_bytes_);
+          bucket_.add(id, gradient, local_dtype());
         }
       }
     }
@@ -226,6 +228,27 @@ class Zero12 : public FrameworkHooks {
                       HostWork::BackwardLaunch, "B3.7");
     }
     builder_.free(entry.gradient, "B3.7");
+    arrived_[entry.parameter.index()] = true;
+  }
+
+  // B3.9: parameters of my partition that got no gradient have zeros in the first micro batch of a
+  // window, in the accumulation type.
+  void make_up_missing() {
+    std::int64_t missing = 0;
+    int tensors = 0;
+    for (const ParameterId id : my_parameters_) {
+      if (!arrived_[id.index()]) {
+        missing += elements(id);
+        ++tensors;
+      }
+    }
+    if (missing > 0) {
+      const Bytes zeros = Bytes(missing) * dtype_bytes(strategy_.grad_accum_dtype);
+      missing_gradients_ = builder_.allocate(zeros, MemoryClass::Gradients, "missing_gradients",
+                                             kComputeStream, "B3.9");
+      builder_.kernel(kComputeStream, memory_kernel("zero_gradients", zeros, tensors),
+                      HostWork::KernelLaunch, "B3.9");
+    }
   }
 
   void epilogue() {  // B3.9
@@ -233,32 +256,34 @@ class Zero12 : public FrameworkHooks {
     if (zero_.overlap_comm) {
       builder_.device_synchronize("B3.9");
     }
-    if (!partition_gradients_.valid()) {
+    if (offload_) {
+      // Its gradients are on the host.
+    } else if (!partition_gradients_.valid()) {
       partition_gradients_ = new_partition_gradients_;
       new_partition_gradients_ = BufferId();
+      make_up_missing();
     } else {
       builder_.kernel(kComputeStream,
                       memory_kernel("accumulate", low(my_gradient_elements()) * 3, my_tensors()),
                       HostWork::KernelLaunch, "B3.9");
       builder_.free(new_partition_gradients_, "B3.9");
     }
+    arrived_.assign(arrived_.size(), false);
     bucket_.release();
-  }
-
-  void collective(CollectiveKind kind, std::int64_t input, std::int64_t output, Dtype dtype,
-                  std::string_view rule) {
-    Collective collective;
-    collective.kind = kind;
-    collective.input_elements = input;
-    collective.output_elements = output;
-    collective.dtype = dtype;
-    collective.group = group_;
-    builder_.collective(kComputeStream, collective, rule);
   }
 
   void step_kernel(std::string_view name, Bytes bytes, int launches = 1) {
     builder_.kernel(kComputeStream, optimizer_kernel(name, bytes, launches), HostWork::KernelLaunch,
                     "B5");
+  }
+
+  void free_gradients() {
+    builder_.free(partition_gradients_, "B5");
+    builder_.free(missing_gradients_, "B5");
+    // Of an expert that the boundary's micro batch did not use no hook fired; zero_grad drops it.
+    for (BufferId& gradient : local_gradients_) {
+      builder_.free(gradient, "B5");
+    }
   }
 
   void check_overflow() {  // B5 item 1: about six kernels a slice, then the host asks
@@ -269,7 +294,7 @@ class Zero12 : public FrameworkHooks {
                   6 * my_tensors());
     }
     if (world_size_ > 1) {
-      collective(CollectiveKind::AllReduce, 1, 1, Dtype::U8, "B5");
+      builder_.all_reduce(kComputeStream, group_, 1, Dtype::U8, "B5", ReduceOp::Max);
     }
     builder_.host_wait_stream(kComputeStream, "0.7");
   }
@@ -281,7 +306,7 @@ class Zero12 : public FrameworkHooks {
       measure_norm(i);
     }
     if (world_size_ > 1) {
-      collective(CollectiveKind::AllReduce, 1, 1, Dtype::F32, "B5");
+      builder_.all_reduce(kComputeStream, group_, 1, Dtype::F32, "B5");
     }
     if (offload_) {
       offload_->read_norm();
@@ -317,20 +342,13 @@ class Zero12 : public FrameworkHooks {
       builder_.free(flat);
     }
     if (i + 1 == my_parts_.size()) {  // one buffer for all groups: gone with the last list (B3.8)
-      builder_.free(partition_gradients_, "B5");
+      free_gradients();
     }
     step_kernel("scale", Bytes(s) * 8);
     if (!states_allocated_) {
       allocate_states();
     }
-    const AdamUpdate adam = adam_update(strategy_.optimizer, s, 1);
-    BufferId temporary;
-    if (adam.temporary.count() > 0) {
-      temporary = builder_.allocate(adam.temporary, MemoryClass::TemporaryBuffers,
-                                    "optimizer_temporary", kComputeStream, "E4");
-    }
-    builder_.kernel(kComputeStream, adam.kernel, HostWork::OptimizerLaunch, "B2.4");
-    builder_.free(temporary);
+    adam_step(builder_, adam_update(strategy_.optimizer, s, 1), "B2.4");
     builder_.free(fp32);
     step_kernel("copy_to_weights", Bytes(s) * (4 + bytes_));
   }
@@ -348,8 +366,11 @@ class Zero12 : public FrameworkHooks {
   int bytes_;        ///< of an element in the model's type
   int local_bytes_;  ///< of an element of `local_gradients_`
   MicroBatch micro_;
-  std::vector<MyPart> my_parts_;           ///< by optimizer group
-  std::vector<BufferId> local_gradients_;  ///< stage 1, by parameter
+  std::vector<MyPart> my_parts_;            ///< by optimizer group
+  std::vector<BufferId> local_gradients_;   ///< stage 1, by parameter
+  std::vector<ParameterId> my_parameters_;  ///< with any element in my partition
+  std::vector<bool> arrived_;               ///< by parameter: reduced in this micro batch
+  BufferId missing_gradients_;
   BufferId partition_gradients_;
   BufferId new_partition_gradients_;
   int overflow_steps_;

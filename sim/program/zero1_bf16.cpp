@@ -83,14 +83,14 @@ class Bf16Optimizer : public FrameworkHooks {
       allocate_moments();
     }
     for (const FlatGroup& group : layout_.groups) {
-      builder_.kernel(kComputeStream, adam_update(strategy_.optimizer, group.partition, 1).kernel,
-                      HostWork::OptimizerLaunch, "B4.4");
+      adam_step(builder_, adam_update(strategy_.optimizer, group.partition, 1), "B4.4");
     }
     builder_.kernel(kComputeStream, optimizer_kernel("copy_to_weights", Bytes(partition_) * 6),
                     HostWork::KernelLaunch, "B4.4");
     if (world_size_ > 1) {
       for (const FlatGroup& group : layout_.groups) {
-        collective(CollectiveKind::AllGather, group.partition, group.padded, Dtype::Bf16, "B5.2");
+        builder_.all_gather(kComputeStream, group_, group.partition, group.padded, Dtype::Bf16,
+                            "B5.2");
       }
     }
     builder_.kernel(kComputeStream, optimizer_kernel("zero_fp32_gradients", Bytes(padded_) * 4),
@@ -104,17 +104,6 @@ class Bf16Optimizer : public FrameworkHooks {
   void allocate_moments() {
     allocate(Bytes(partition_) * 8, MemoryClass::OptimizerStates, "adam_moments");
     states_allocated_ = true;
-  }
-
-  void collective(CollectiveKind kind, std::int64_t input, std::int64_t output, Dtype dtype,
-                  std::string_view rule) {
-    Collective collective;
-    collective.kind = kind;
-    collective.input_elements = input;
-    collective.output_elements = output;
-    collective.dtype = dtype;
-    collective.group = group_;
-    builder_.collective(kComputeStream, collective, rule);
   }
 
   // B4.3: cast all, all-reduce, average, copy back, and one redundant copy. Several buffers in one
@@ -136,8 +125,8 @@ class Bf16Optimizer : public FrameworkHooks {
       builder_.kernel(kComputeStream, memory_kernel("cast", elements * (4 + wire_bytes)),
                       HostWork::KernelLaunch, "B4.3");
     }
-    collective(CollectiveKind::AllReduce, bucket.elements, bucket.elements,
-               strategy_.communication_dtype, "B4.3");
+    builder_.all_reduce(kComputeStream, group_, bucket.elements, strategy_.communication_dtype,
+                        "B4.3");
     builder_.kernel(kComputeStream, memory_kernel("average", elements * wire_bytes * 2),
                     HostWork::KernelLaunch, "B4.3");
     builder_.kernel(kComputeStream,
@@ -167,7 +156,7 @@ class Bf16Optimizer : public FrameworkHooks {
 bool uses_bf16_optimizer(const Strategy& strategy) {
   return strategy.zero.stage == 1 && strategy.precision == Precision::Bf16 &&
          strategy.grad_accum_dtype == Dtype::F32 &&
-         strategy.zero.offload_optimizer.device == OffloadDevice::None;
+         strategy.zero.offload_optimizer.device != OffloadDevice::Cpu;
 }
 
 std::unique_ptr<FrameworkHooks> make_bf16_optimizer(const FrameworkContext& context,

@@ -407,8 +407,7 @@ class Zero3 : public FrameworkHooks {
         HostWork::KernelLaunch, "C8.1");
     builder_.free(masks);
     if (!alone()) {
-      collective(CollectiveKind::AllReduce, 1, 1, Dtype::U8, data_parallel_, kComputeStream,
-                 /*async=*/false, "C8.1");
+      builder_.all_reduce(kComputeStream, data_parallel_, 1, Dtype::U8, "C8.1", ReduceOp::Max);
     }
     builder_.host_wait_stream(kComputeStream, "0.7");
   }
@@ -447,14 +446,7 @@ class Zero3 : public FrameworkHooks {
     if (!moments_allocated_) {
       allocate_moments();
     }
-    const AdamUpdate adam = adam_update(strategy_.optimizer, group.elements, 1);
-    BufferId temporary;
-    if (adam.temporary.count() > 0) {
-      temporary =
-          allocate(adam.temporary, MemoryClass::TemporaryBuffers, "optimizer_temporary", "E4");
-    }
-    builder_.kernel(kComputeStream, adam.kernel, HostWork::OptimizerLaunch, "C8.4");
-    builder_.free(temporary);
+    adam_step(builder_, adam_update(strategy_.optimizer, group.elements, 1), "C8.4");
     builder_.kernel(kComputeStream,
                     optimizer_kernel("copy_to_weights", Bytes(group.elements) * (4 + bytes_)),
                     HostWork::KernelLaunch, "C8.4");

@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"comprae"},
                "`zerosim` knows no command \"comprae\"; did you mean \"compare\"?; expected model, "
                "check, memory, schedule, run, compare, validate, topo"},
-        Misuse{{"validate"}, "`zerosim validate` needs a command: memory"},
+        Misuse{{"validate"}, "`zerosim validate` needs a command: memory, schedule"},
         Misuse{{"memory", "--parms", "7e9"},
                "unknown flag --parms of `zerosim memory`; did you mean \"--params\"?"},
         Misuse{{"memory", "--parms=7e9"},

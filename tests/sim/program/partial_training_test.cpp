@@ -1,5 +1,6 @@
 // Programs of models of which only a part trains or runs: adapters, frozen parameters, experts.
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
 #include "sim/model/routing.h"
 #include "sim/model/trainable.h"
 #include "tests/sim/program/models.h"
@@ -102,6 +104,98 @@ TEST(Experts, IdleOnesAreNotReduced) {
   EXPECT_THAT(two.assumptions,
               testing::Contains("experts see the same tokens in every micro batch and on every "
                                 "rank"));
+}
+
+Bytes allocated(const Program& program, std::string_view owner) {
+  Bytes sum;
+  for (const Buffer& buffer : program.ranks[0].buffers) {
+    if (buffer.owner == owner) {
+      sum += buffer.bytes;
+    }
+  }
+  return sum;
+}
+
+// B3.9: their place in my partition holds zeros. On one rank all of both idle experts, bf16.
+TEST(Experts, IdleOnesHaveZerosForGradients) {
+  const Program two = build(small_mixtral(), test::deepspeed(2), two_experts(1));
+  EXPECT_EQ(allocated(two, "missing_gradients"), Bytes(2 * kExpert * 2));
+  // B1.3: stage 0 makes zeros for them at the boundary, and all of the model is sent.
+  const Model model = small_mixtral();
+  const Program zero0 = build(model, test::deepspeed(0), two_experts(2));
+  EXPECT_EQ(elements_sent(test::collectives(zero0, Phase::Backward)), parameter_count(model));
+  EXPECT_EQ(allocated(zero0, "gradient"), Bytes(parameter_count(model) * 2));
+}
+
+/// Experts 0 and 2 in the first micro batch of a step, 1 and 3 in the second, in steps 2 and 3.
+BuildOptions changing_experts(int world_size) {
+  BuildOptions options;
+  options.world_size = world_size;
+  options.steps = 2;
+  options.routing.kind = Routing::Kind::Measured;
+  for (const int step : {2, 3}) {
+    options.routing.measured.push_back(
+        {"model.layers.0.block_sparse_moe", {1, 0, 1, 0}, {}, MicroStep{step, 0}});
+    options.routing.measured.push_back(
+        {"model.layers.0.block_sparse_moe", {0, 1, 0, 1}, {}, MicroStep{step, 1}});
+  }
+  return options;
+}
+
+/// Experts whose first matrix is in a bucket of this micro batch of step 2.
+std::vector<int> reduced_experts(const Program& program, int micro_step) {
+  std::vector<int> experts;
+  const RankProgram& rank = program.ranks[0];
+  for (const Annotation& annotation : rank.annotations) {
+    const Op& op = rank.ops[annotation.before.index()];
+    for (const ParameterId id : rank.parameters_of(annotation)) {
+      for (int expert = 0; expert < 4; ++expert) {
+        const std::string name = format("experts.{}.w1.weight", expert);
+        if (op.step == 2 && op.micro_step == micro_step &&
+            program.parameter_names[id.index()].ends_with(name)) {
+          experts.push_back(expert);
+        }
+      }
+    }
+  }
+  std::sort(experts.begin(), experts.end());
+  return experts;
+}
+
+// Rule 85 with routing that changes. Stage 2 reduces what each micro batch used. Stage 1 walks all
+// that the window used; its hooks (overlap) fire for the boundary's experts only, and what the
+// others have gathered goes with the step.
+TEST(Experts, MicroBatchesAreRoutedOnTheirOwn) {
+  Strategy strategy = test::deepspeed(2);
+  strategy.grad_accum = 2;
+  const Program stage2 = build(small_mixtral(), strategy, changing_experts(2));
+  EXPECT_THAT(reduced_experts(stage2, 0), testing::ElementsAre(0, 2));
+  EXPECT_THAT(reduced_experts(stage2, 1), testing::ElementsAre(1, 3));
+  strategy.zero.stage = 1;
+  EXPECT_THAT(reduced_experts(build(small_mixtral(), strategy, changing_experts(2)), 1),
+              testing::ElementsAre(0, 1, 2, 3));
+  strategy.zero.overlap_comm = true;
+  const Program hooks = build(small_mixtral(), strategy, changing_experts(2));
+  EXPECT_THAT(reduced_experts(hooks, 1), testing::ElementsAre(1, 3));
+  int gradients = 0;
+  for (const Op& op : hooks.ranks[0].ops) {
+    if (op.kind == OpKind::Allocate || op.kind == OpKind::Free) {
+      const Buffer& buffer = hooks.ranks[0].buffers[static_cast<std::size_t>(op.payload)];
+      gradients += buffer.owner != "gradient" ? 0 : op.kind == OpKind::Allocate ? 1 : -1;
+    }
+  }
+  EXPECT_EQ(gradients, 0);
+}
+
+// D1.1: DDP stops when an expert stays without gradient in any micro batch; told, not hidden.
+TEST(Experts, ChangingOnesNeedFindUnusedParameters) {
+  Strategy strategy;
+  strategy.framework = Framework::Ddp;
+  strategy.precision = Precision::Fp32;
+  strategy.grad_accum = 2;
+  const Program program = build(small_mixtral(), strategy, changing_experts(2));
+  EXPECT_THAT(program.assumptions,
+              testing::Contains(testing::HasSubstr("find_unused_parameters taken as true")));
 }
 
 // Rule 89: a leaf is fetched as a whole and its gradients are always all reduced.

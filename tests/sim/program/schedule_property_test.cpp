@@ -3,7 +3,8 @@
 //
 // - Every gradient is reduced exactly once in each window (rules 6, 7, 62, D1.7).
 // - Volumes are the closed form, whatever buckets, owners and groups there are (B7).
-// - Nothing waits for what is issued later: the host order is acyclic.
+// - Nothing waits for what is issued later: the host order is acyclic (`build_program` ends in
+//   `check_program`, which aborts otherwise).
 // - What is allocated in a step and not kept is freed in it.
 
 #include <algorithm>
@@ -77,7 +78,7 @@ Strategy random_deepspeed(Random& random, int stage) {
   strategy.optimizer_groups =
       random.chance(50) ? OptimizerGroups::ByDimension : OptimizerGroups::One;
   if (stage > 0 && random.chance(20)) {
-    zero.offload_optimizer.device = OffloadDevice::Cpu;
+    zero.offload_optimizer.device = random.chance(50) ? OffloadDevice::Cpu : OffloadDevice::Nvme;
     zero.contiguous_gradients = true;  // forced (A2)
   }
   return strategy;
@@ -127,7 +128,7 @@ bool is_ddp(const Case& c) {
 bool uses_bf16_optimizer_of(const Case& c) {
   return c.strategy.zero.stage == 1 && c.strategy.precision == Precision::Bf16 &&
          c.strategy.grad_accum_dtype == Dtype::F32 &&
-         c.strategy.zero.offload_optimizer.device == OffloadDevice::None;
+         c.strategy.zero.offload_optimizer.device != OffloadDevice::Cpu;  // A4.2
 }
 
 /// Places at which all gradients are reduced: each micro batch at stage 2 (rule 7) and without
@@ -232,15 +233,6 @@ void check_volumes(const Case& c, const Program& program) {
   EXPECT_EQ(weights, expected_weights);
 }
 
-void check_order(const Program& program) {
-  const RankProgram& rank = program.ranks[0];
-  for (std::size_t i = 0; i < rank.ops.size(); ++i) {
-    for (const OpId dependency : rank.dependencies_of(rank.ops[i])) {
-      EXPECT_LT(dependency.index(), i);
-    }
-  }
-}
-
 /// Owners of what lives at the end of each step: from the second one on they do not change, and
 /// nothing is among them that belongs to one backward or one update.
 void check_memory(const Case& c, const Program& program) {
@@ -288,7 +280,6 @@ TEST_P(RandomSchedules, KeepTheirPromises) {
     const Program program = build_program(c.model, c.strategy, batch, c.options);
     check_once_each(c, program);
     check_volumes(c, program);
-    check_order(program);
     check_memory(c, program);
   }
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/strategy/deepspeed_release.h"
 #include "sim/strategy/strategy.h"
 #include "tests/sim/strategy/config_testing.h"
 
@@ -70,6 +71,14 @@ TEST(Defaults, DifferBetweenVersions) {
   flags.deepspeed_version = "0.9";
   EXPECT_EQ(error_of(with("\"zero_optimization\": {}"), flags),
             "--deepspeed-version: found \"0.9\", expected 0.14 or 0.19");
+  EXPECT_EQ(deepspeed_release("0.19.5", "x").name, "0.19");
+  try {
+    static_cast<void>(deepspeed_release("0.15.1", "run.json:4:26: versions.deepspeed"));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "run.json:4:26: versions.deepspeed: found \"0.15.1\", expected 0.14 or 0.19");
+  }
 }
 
 // ---- "auto" ----

@@ -135,13 +135,15 @@ TEST(NamedStrategy, DdpTakesItsFlags) {
                .bucket_cap_mib = 50,
                .find_unused_parameters = true,
                .static_graph = true,
-               .gradient_as_bucket_view = true};
+               .gradient_as_bucket_view = true,
+               .broadcast_buffers = false};
   flags.no_sync = false;
   const Strategy strategy = named_strategy("ddp", flags, 4);
   EXPECT_EQ(strategy.ddp.parameter_dtype, Dtype::Bf16);
   EXPECT_EQ(strategy.communication_dtype, Dtype::Bf16);  // D1.8
   EXPECT_TRUE(strategy.ddp.find_unused_parameters && strategy.ddp.static_graph &&
               strategy.ddp.gradient_as_bucket_view);
+  EXPECT_FALSE(strategy.ddp.broadcast_buffers);
   EXPECT_FALSE(strategy.ddp.no_sync);
   EXPECT_TRUE(named_strategy("ddp", {}, 4).ddp.no_sync);
   // D1.3: in 2.x a size of one's own is that of the first bucket too.

@@ -150,6 +150,16 @@ TEST(TrainingArguments, DdpFlagsFillInOrContradict) {
             "[flag_contradicts_file] f.yaml:1:29: ddp_find_unused_parameters: found false, but "
             "the flag --ddp-find-unused-parameters says true");
   flags = {};
+  EXPECT_TRUE(read("output_dir: out\n").ddp.broadcast_buffers);
+  EXPECT_FALSE(read("ddp_broadcast_buffers: false\n").ddp.broadcast_buffers);
+  flags.ddp.broadcast_buffers = false;
+  const Strategy without = read("output_dir: out\n", flags);
+  EXPECT_FALSE(without.ddp.broadcast_buffers);
+  EXPECT_EQ(value_of(without, "ddp_broadcast_buffers"), "false (flag)");
+  EXPECT_EQ(refusal("ddp_broadcast_buffers: true\n", flags),
+            "[flag_contradicts_file] f.yaml:1:24: ddp_broadcast_buffers: found true, but the flag "
+            "--ddp-no-broadcast-buffers says false");
+  flags = {};
   flags.torch_version = "1.13";  // the first bucket keeps its limit (D1.3)
   EXPECT_EQ(read("ddp_bucket_cap_mb: 50\n", flags).ddp.first_bucket_mib, 1);
 }
