@@ -12,13 +12,16 @@
 #include "sim/base/text.h"
 #include "sim/model/trainable.h"
 #include "sim/program/build.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim {
 
 namespace {
 
-constexpr std::int64_t kMicroBatch = 2;  // of all recordings
+// What the recording scripts fed, where nothing in the file says it.
+constexpr std::int64_t kMicroBatch = 2;
 constexpr std::int64_t kSequence = 32;
+constexpr std::int64_t kLongestSequence = 100'000'000;
 constexpr std::string_view kPeftPrefix = "base_model.model.";
 
 /// Modules that only hold others: nobody calls them, so no hook of theirs fires.
@@ -46,6 +49,56 @@ bool is_number(const std::string& text) {
          text.find_first_not_of("0123456789") == std::string::npos;
 }
 
+/// The micro batch, which `recorded_strategy` says too, but only once there is a model. Where
+/// DeepSpeed's configuration gives no size, its reader refuses it.
+std::int64_t micro_batch(const RecordingDescription& description) {
+  if (description.micro_batch) return *description.micro_batch;
+  if (!description.train_batch) return kMicroBatch;
+  std::optional<std::int64_t> grad_accum;
+  if (description.spec.grad_accum) grad_accum = description.spec.grad_accum->value;
+  return resolve_batch(description.train_batch, std::nullopt, grad_accum, description.spec.world,
+                       {description.file})
+      .micro_batch;
+}
+
+/// Tables of learned positions with a row for each: names of their modules in GPT-2, BERT, GPT.
+constexpr std::array<std::string_view, 3> kPositionTables = {"wpe", "position_embeddings",
+                                                             "positions_embed"};
+
+/// Null if there is none.
+const RecordedParameter* position_table(const RecordingDescription& description) {
+  const auto& parameters = description.parameters;
+  const auto found =
+      std::find_if(parameters.begin(), parameters.end(), [](const RecordedParameter& parameter) {
+        const std::string module = last_part(parent_of(parameter.name));
+        return parameter.shape.size() == 2 && parameter.shape[0] > 0 &&
+               parameter.shape[0] <= kLongestSequence &&
+               std::find(kPositionTables.begin(), kPositionTables.end(), module) !=
+                   kPositionTables.end();
+      });
+  return found == parameters.end() ? nullptr : &*found;
+}
+
+std::int64_t sequence(const RecordingDescription& description) {
+  const RecordedParameter* table = position_table(description);
+  return table == nullptr ? kSequence : table->shape[0];
+}
+
+/// What a recording never says.
+std::vector<std::string> batch_assumptions(const RecordingDescription& description,
+                                           const BatchShape& batch) {
+  std::vector<std::string> sentences;
+  if (description.kind == RecordedKind::Ddp) {
+    sentences.push_back(format("micro batch {}: recordings of DDP do not say it", kMicroBatch));
+  }
+  const RecordedParameter* table = position_table(description);
+  sentences.push_back(format("sequence {}: {}", batch.sequence,
+                             table == nullptr
+                                 ? "recordings do not say it, and there is no table of positions"
+                                 : format("the rows of \"{}\"", table->name)));
+  return sentences;
+}
+
 /// Looks names up in a description.
 class Names {
  public:
@@ -70,7 +123,8 @@ class Names {
       const RecordedParameter* found = parameter(module + end);
       if (found != nullptr && found->shape.size() == 2) return {found->shape[0], found->shape[1]};
     }
-    throw ConfigError({description_.file, 0, 0},
+    const RecordedModule* owner = this->module(module);
+    throw ConfigError(owner == nullptr ? description_.parameters_where : owner->where,
                       format("params: module \"{}\" has no weight of two dimensions, expected one "
                              "as in Hugging Face's Llama",
                              module));
@@ -199,7 +253,7 @@ class ListingWriter {
     JsonValue listing(Json::objectValue);
     listing["format"] = "zerosim.module_listing";
     listing["version"] = 1;
-    listing["name"] = description_.spec.model;
+    listing["name"] = description_.spec.model.text;
     if (embedding() != nullptr) listing["vocab"] = extent(*embedding(), 0);
     for (const RecordedParameter& parameter : description_.parameters) {
       listing["registration"].append(parameter.name);
@@ -254,7 +308,7 @@ class ListingWriter {
       result["uses"].append(embedding()->name);
     }
     if (is_moe_block(module.name)) {
-      result["experts_per_token"] = static_cast<Json::Int64>(experts_per_token(module.name));
+      result["experts_per_token"] = static_cast<Json::Int64>(experts_per_token(module));
     }
     const std::string experts = parent_of(module.name);
     if (last_part(experts) == "experts" && is_moe_block(parent_of(experts)) &&
@@ -270,21 +324,23 @@ class ListingWriter {
   }
 
   /// Every token is counted once for each of its experts.
-  [[nodiscard]] std::int64_t experts_per_token(const std::string& block) const {
+  [[nodiscard]] std::int64_t experts_per_token(const RecordedModule& block) const {
+    const std::int64_t rows = micro_batch(description_);
+    const std::int64_t tokens = sequence(description_);
     for (const MeasuredRouting& routing : description_.routing) {
-      if (routing.module != block) continue;
+      if (routing.module != block.name) continue;
       const std::int64_t sum =
           std::accumulate(routing.tokens.begin(), routing.tokens.end(), std::int64_t{0});
-      if (sum > 0 && sum % (kMicroBatch * kSequence) == 0) return sum / (kMicroBatch * kSequence);
+      if (sum > 0 && sum % rows == 0 && sum / rows % tokens == 0) return sum / rows / tokens;
       throw ConfigError(routing.where,
                         format("routing of \"{}\": found {} tokens, expected a multiple of the "
                                "{} x {} of a micro batch",
-                               block, sum, kMicroBatch, kSequence));
+                               block.name, sum, rows, tokens));
     }
-    throw ConfigError({description_.file, 0, 0},
-                      format("routing: missing for \"{}\", expected the tokens of each of its "
-                             "experts",
-                             block));
+    throw ConfigError(block.where,
+                      format("routing: missing for \"{}\", expected the tokens of each "
+                             "of its experts",
+                             block.name));
   }
 
   const RecordingDescription& description_;
@@ -293,10 +349,6 @@ class ListingWriter {
 
 // --------------------------------------------------------------------------------------------
 // Checks
-
-[[noreturn]] void differs(const RecordingDescription& description, const std::string& message) {
-  throw ConfigError({description.file, 0, 0}, message);
-}
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::vector<std::string> extents;
@@ -319,8 +371,9 @@ void check_parameters(const RecordingDescription& description, const Model& mode
                             : format("\"{}\" ({})", recorded->name, shape_text(recorded->shape));
     const std::string is =
         built == nullptr ? "none" : format("\"{}\" ({})", built->name, shape_text(built->shape));
-    differs(description,
-            format("params: parameter {} is {}, but {} in the model built for it", i, was, is));
+    throw ConfigError(
+        recorded == nullptr ? description.parameters_where : recorded->where,
+        format("params: parameter {} is {}, but {} in the model built for it", i, was, is));
   }
 }
 
@@ -333,15 +386,17 @@ void check_modules(const RecordingDescription& description, Model& model) {
     if (is_container(module)) continue;
     const auto found = built.find(module.name);
     if (found == built.end()) {
-      differs(description, format("modules: \"{}\" ({}) is not in the model built for it",
-                                  module.name, module.class_name));
+      throw ConfigError(module.where,
+                        format("modules: \"{}\" ({}) is not in the model built for it", module.name,
+                               module.class_name));
     }
     found->second->class_name = module.class_name;
     built.erase(found);
   }
   if (built.empty()) return;
-  differs(description,
-          format("modules: lacks \"{}\" of the model built for it", built.begin()->first));
+  throw ConfigError(
+      description.modules_where,
+      format("modules: lacks \"{}\" of the model built for it", built.begin()->first));
 }
 
 void freeze(const RecordingDescription& description, Model& model) {
@@ -350,15 +405,17 @@ void freeze(const RecordingDescription& description, Model& model) {
     parameter.trainable = true;
     by_name[parameter.name] = &parameter;
   }
-  for (const std::string& name : description.frozen) {
+  for (const auto& [name, where] : description.frozen) {
     const auto found = by_name.find(name);
     if (found == by_name.end()) {
-      differs(description, format("frozen: \"{}\" is none of params", name));
+      throw ConfigError(where, format("frozen: \"{}\" is none of params", name));
     }
     found->second->trainable = false;
   }
   if (trainable_parameter_count(model) == 0) {
-    differs(description, "frozen: names every parameter, expected something to train");
+    throw ConfigError(description.frozen.empty() ? description.parameters_where
+                                                 : description.frozen.front().where,
+                      "frozen: names every parameter, expected something to train");
   }
   model.input_requires_gradient = description.spec.input_gradients;
   trace_gradients(model);
@@ -367,11 +424,12 @@ void freeze(const RecordingDescription& description, Model& model) {
 Model unchecked_model(const RecordingDescription& description) {
   if (description.modules.empty()) {
     const std::vector<std::string> presets = model_preset_names();
-    const std::string& name = description.spec.model;
+    const auto& [name, where] = description.spec.model;
     if (std::find(presets.begin(), presets.end(), name) == presets.end()) {
-      differs(description, format("spec.model: found \"{}\", expected a preset, as there is no key "
-                                  "\"modules\"{}",
-                                  name, did_you_mean(name, presets)));
+      throw ConfigError(where,
+                        format("spec.model: found \"{}\", expected a preset, as there is no key "
+                               "\"modules\"{}",
+                               name, did_you_mean(name, presets)));
     }
     return load_model(name);
   }
@@ -383,12 +441,17 @@ Model unchecked_model(const RecordingDescription& description) {
 // --------------------------------------------------------------------------------------------
 // Strategy
 
+/// "run.json:4:30: versions.torch", for messages of readers of flags.
+std::string place_of(const RecordedText& version, const char* key) {
+  return format("{}: versions.{}", to_string(version.where), key);
+}
+
 /// "1.13.0" of "1.13.0a0".
 std::string torch_release(const RecordingDescription& description) {
-  const std::string& version = description.torch_version;
+  const std::string& version = description.torch_version.text;
   std::string release = version.substr(0, version.find_first_not_of("0123456789."));
   while (release.ends_with('.')) release.pop_back();
-  return parse_torch_version(release, description.file + ": versions.torch");
+  return parse_torch_version(release, place_of(description.torch_version, "torch"));
 }
 
 /// A model of weights that were cast computes in their type.
@@ -409,11 +472,30 @@ TrainingFlags training_flags(const RecordingDescription& description) {
   return flags;
 }
 
-Strategy deepspeed_strategy(const RecordingDescription& description, const Model& model) {
+/// \throws ConfigError  if the engine accumulates another number of micro steps than were run.
+void check_accumulation(const RecordingDescription& description, const Strategy& strategy) {
+  const std::optional<RecordedNumber>& given = description.spec.grad_accum;
+  if (!given || given->value == strategy.grad_accum) return;
+  throw ConfigError(given->where,
+                    format("spec.gas: found {}, but by ds_config gradient_accumulation_steps is {}",
+                           given->value, strategy.grad_accum));
+}
+
+Strategy deepspeed_strategy(const RecordingDescription& description, const Model& model,
+                            std::optional<int> overflow_steps) {
   TrainingFlags flags = training_flags(description);
-  flags.deepspeed_version = description.deepspeed_version;
-  Strategy strategy = parse_deepspeed_config(description.ds_config, description.file, flags, model,
-                                             description.spec.world);
+  const RecordedText& version = description.deepspeed_version;
+  flags.deepspeed_version = deepspeed_release(version.text, place_of(version, "deepspeed")).name;
+  const auto read = [&] {
+    return parse_deepspeed_config(description.ds_config, description.file, flags, model,
+                                  description.spec.world);
+  };
+  Strategy strategy = read();
+  if (overflow_steps && strategy.precision == Precision::Fp16) {  // others refuse the flag
+    flags.overflow_steps = overflow_steps;
+    strategy = read();
+  }
+  check_accumulation(description, strategy);
   if (description.spec.two_groups) strategy.optimizer_groups = OptimizerGroups::ByDimension;
   std::vector<std::string>& leaves = strategy.zero.leaf_module_classes;
   leaves.insert(leaves.end(), description.spec.leaf_classes.begin(),
@@ -421,46 +503,57 @@ Strategy deepspeed_strategy(const RecordingDescription& description, const Model
   return strategy;
 }
 
-Strategy ddp_strategy(const RecordingDescription& description) {
+Strategy ddp_strategy(const RecordingDescription& description, std::optional<int> overflow_steps) {
   TrainingFlags flags = training_flags(description);
   const RecordedSpec& spec = description.spec;
   flags.precision = precision_of(spec.ddp.parameter_dtype.value_or(Dtype::F32));
   flags.micro_batch = kMicroBatch;
-  flags.grad_accum = spec.grad_accum;
+  flags.grad_accum = spec.grad_accum ? spec.grad_accum->value : 1;
   flags.ddp = spec.ddp;
   flags.no_sync = spec.no_sync;
-  Strategy strategy = named_strategy("ddp", flags, spec.world);
-  strategy.ddp.broadcast_buffers = spec.broadcast_buffers;
-  return strategy;
+  if (flags.precision == Precision::Fp16) flags.overflow_steps = overflow_steps;
+  return named_strategy("ddp", flags, spec.world);
+}
+
+/// What a micro batch is. Assumed sequences are no longer than a preset's model can read.
+BatchShape batch_shape(const RecordingDescription& description, const Model& model,
+                       const Strategy& strategy) {
+  BatchShape batch;
+  batch.micro_batch = strategy.micro_batch;
+  batch.sequence = sequence(description);
+  if (model.shape.max_positions > 0) {
+    batch.sequence = std::min(batch.sequence, model.shape.max_positions);
+  }
+  batch.compute = model_dtype(strategy.precision);
+  return batch;
 }
 
 }  // namespace
 
 Model recorded_model(const RecordingDescription& description) {
   Model model = unchecked_model(description);
-  model.name = description.spec.model;
+  model.name = description.spec.model.text;
   check_parameters(description, model);
   check_modules(description, model);
   freeze(description, model);
   return model;
 }
 
-Strategy recorded_strategy(const RecordingDescription& description, const Model& model) {
+Strategy recorded_strategy(const RecordingDescription& description, const Model& model,
+                           std::optional<int> overflow_steps) {
   if (description.kind == RecordedKind::Fsdp) {
-    differs(description, "kind \"fsdp\" is not simulated yet");
+    throw ConfigError({description.file}, "kind \"fsdp\" is not simulated yet");
   }
-  return description.kind == RecordedKind::DeepSpeed ? deepspeed_strategy(description, model)
-                                                     : ddp_strategy(description);
+  return description.kind == RecordedKind::DeepSpeed
+             ? deepspeed_strategy(description, model, overflow_steps)
+             : ddp_strategy(description, overflow_steps);
 }
 
-Program recorded_program(const RecordingDescription& description) {
+Program recorded_program(const RecordingDescription& description,
+                         std::optional<int> overflow_steps) {
   const Model model = recorded_model(description);
-  const Strategy strategy = recorded_strategy(description, model);
-  BatchShape batch;
-  batch.micro_batch = strategy.micro_batch;
-  batch.sequence =
-      model.shape.max_positions > 0 ? std::min(kSequence, model.shape.max_positions) : kSequence;
-  batch.compute = model_dtype(strategy.precision);
+  const Strategy strategy = recorded_strategy(description, model, overflow_steps);
+  const BatchShape batch = batch_shape(description, model, strategy);
   BuildOptions options;
   options.world_size = description.spec.world;
   options.first_step = 0;
@@ -471,7 +564,8 @@ Program recorded_program(const RecordingDescription& description) {
     options.routing.file = description.file;
   }
   Program program = build_program(model, strategy, batch, options);
-  for (const auto* sentences : {&model.assumptions, &strategy.assumptions}) {
+  const std::vector<std::string> assumed = batch_assumptions(description, batch);
+  for (const auto* sentences : {&assumed, &model.assumptions, &strategy.assumptions}) {
     program.assumptions.insert(program.assumptions.end(), sentences->begin(), sentences->end());
   }
   return program;

@@ -4,7 +4,6 @@
 #include <limits>
 #include <set>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "sim/base/text.h"
@@ -13,7 +12,6 @@ namespace zerosim {
 
 namespace {
 
-constexpr const char* kRoot = "(root)";
 constexpr int kLargestWorld = 1'000'000;
 constexpr Json::ArrayIndex kCollectiveCells = 12;
 constexpr Json::ArrayIndex kMarkerCells = 7;
@@ -22,27 +20,12 @@ constexpr std::array<Dtype, 7> kDtypes = {Dtype::Bf16, Dtype::F16, Dtype::F32, D
                                           Dtype::U8,   Dtype::I64, Dtype::I32};
 constexpr std::array<Phase, 4> kPhases = {Phase::Init, Phase::Forward, Phase::Backward,
                                           Phase::Step};
-/// Functions of torch.distributed that move data or synchronise.
-constexpr std::array<std::string_view, 17> kOperations = {"all_reduce",
-                                                          "reduce",
-                                                          "broadcast",
-                                                          "all_gather",
-                                                          "all_gather_into_tensor",
-                                                          "all_gather_object",
-                                                          "reduce_scatter",
-                                                          "reduce_scatter_tensor",
-                                                          "all_to_all",
-                                                          "all_to_all_single",
-                                                          "barrier",
-                                                          "gather",
-                                                          "scatter",
-                                                          "send",
-                                                          "recv",
-                                                          "isend",
-                                                          "irecv"};
+/// What most recordings were made with.
+constexpr const char* kDefaultDeepSpeed = "0.19";
+constexpr const char* kDefaultTorch = "1.13";
 
 std::string plain_module(const std::string& name) {
-  return name == kRoot ? "" : name;
+  return name == kRecordedRoot ? "" : name;
 }
 
 /// What a cell holds, for messages.
@@ -73,13 +56,7 @@ std::size_t word_index(const JsonDocument& document, const JsonValue& value,
 template <typename Value, std::size_t N>
 std::vector<std::string> words_of(const std::array<Value, N>& values) {
   std::vector<std::string> words;
-  for (const Value& value : values) {
-    if constexpr (std::is_same_v<Value, std::string_view>) {
-      words.emplace_back(value);
-    } else {
-      words.emplace_back(to_string(value));
-    }
-  }
+  for (const Value& value : values) words.emplace_back(to_string(value));
   return words;
 }
 
@@ -134,6 +111,7 @@ class Cells {
     static const JsonValue kEmpty(Json::objectValue);
     return {document_, row_[i].isNull() ? kEmpty : row_[i], path_of(i)};
   }
+  [[nodiscard]] SourceLocation where() const { return document_.location(row_); }
   [[noreturn]] void reject(Json::ArrayIndex i, const std::string& expected) const {
     fail(document_, row_[i], path_of(i), format("found {}, {}", found(row_[i]), expected));
   }
@@ -145,6 +123,21 @@ class Cells {
   const JsonValue& row_;
   std::string path_;
 };
+
+/// Whether a key says "none": absent, null, false or in words.
+bool is_none(const JsonValue& value) {
+  return value.isNull() || (value.isBool() && !value.asBool()) ||
+         (value.isString() && value.asString() == "none");
+}
+
+/// A truth value, or 0 or 1.
+std::optional<bool> optional_switch(JsonObject& object, const std::string& key) {
+  const JsonValue& value = object.raw(key);
+  if (value.isInt64() && (value.asInt64() == 0 || value.asInt64() == 1)) {
+    return value.asInt64() == 1;
+  }
+  return object.optional_boolean(key);
+}
 
 /// The rows of an array, or nothing if the key is absent.
 std::vector<Cells> rows_of(JsonObject& object, const std::string& key, bool required) {
@@ -172,11 +165,12 @@ class DescriptionReader {
   RecordingDescription read() {
     result_.file = document_.file();
     read_kind();
+    read_versions();
     read_spec();
     read_parameters();
     read_groups();
     read_modules();
-    result_.frozen = optional_strings(root_, "frozen");
+    read_frozen();
     result_.leaf_modules = optional_strings(root_, "leaf_modules");
     read_routing();
     read_ds_config();
@@ -195,11 +189,35 @@ class DescriptionReader {
     }
     result_.kind =
         static_cast<RecordedKind>(word_index(document_, root_.raw("kind"), "kind", kinds));
-    JsonObject versions = root_.object("versions");
-    result_.torch_version = versions.string("torch");
+  }
+
+  void read_versions() {
+    result_.torch_version = version_of("torch", "PyTorch", kDefaultTorch);
     if (result_.kind != RecordedKind::DeepSpeed) return;
-    const std::string version = versions.string("deepspeed");
-    result_.deepspeed_version = version.starts_with("v") ? version.substr(1) : version;
+    result_.deepspeed_version = version_of("deepspeed", "DeepSpeed", kDefaultDeepSpeed);
+    std::string& version = result_.deepspeed_version.text;
+    if (version.starts_with("v")) version.erase(0, 1);
+  }
+
+  RecordedText version_of(const std::string& key, const char* name, const char* fallback) {
+    std::optional<JsonObject> versions = root_.optional_object("versions");
+    if (versions) {
+      if (const auto version = versions->optional_string(key)) {
+        return {*version, document_.location(versions->raw(key))};
+      }
+    }
+    note(format("{} {}, since versions.{} is missing", name, fallback, key));
+    return {fallback, {document_.file()}};
+  }
+
+  void note(const std::string& what) {
+    result_.notes.push_back(format("{}: {}", document_.file(), what));
+  }
+
+  void note_unknown_keys(const JsonObject& object) {
+    for (const std::string& key : object.unknown_keys()) {
+      note(format("{} is not known and not followed", object.path_of(key)));
+    }
   }
 
   void read_spec() {
@@ -210,14 +228,15 @@ class DescriptionReader {
       spec.fail("world", format("found {}, expected 1 to {}", world, kLargestWorld));
     }
     result.world = static_cast<int>(world);
-    result.model = spec.string("model");
-    result.grad_accum = spec.integer_at_least("gas", 1);
+    result.model.text = spec.string("model");
+    result.model.where = document_.location(spec.raw("model"));
+    read_accumulation(spec);
     result.checkpointing = optional_word(spec, "ckpt", {"reentrant", "nonreentrant"}).has_value();
-    result.two_groups = spec.optional_boolean("two_groups").value_or(false);
+    result.two_groups = optional_switch(spec, "two_groups").value_or(false);
     if (const auto word = optional_word(spec, "zero_init", {"zero", "mics"})) {
       result.zero_init = *word == 0 ? ZeroInit::Zero : ZeroInit::Mics;
     }
-    result.input_gradients = spec.optional_boolean("input_grads").value_or(false);
+    result.input_gradients = optional_switch(spec, "input_grads").value_or(false);
     result.leaf_classes = optional_strings(spec, "leaf_classes");
     if (const auto word = optional_word(spec, "dtype", {"fp32", "bf16", "fp16"})) {
       result.ddp.parameter_dtype = std::array{Dtype::F32, Dtype::Bf16, Dtype::F16}[*word];
@@ -228,16 +247,22 @@ class DescriptionReader {
     for (const char* key : {"kind", "name", "note", "frozen", "routing"}) {
       static_cast<void>(spec.has(key));
     }
-    for (const std::string& key : spec.unknown_keys()) {
-      result_.notes.push_back(
-          format("{}: spec.{} is not known and not followed", document_.file(), key));
+    note_unknown_keys(spec);
+  }
+
+  void read_accumulation(JsonObject& spec) {
+    if (spec.raw("gas").isNull()) {
+      if (result_.kind != RecordedKind::DeepSpeed) note("spec.gas 1, since it is missing");
+      return;
     }
+    result_.spec.grad_accum =
+        RecordedNumber{spec.integer_at_least("gas", 1), document_.location(spec.raw("gas"))};
   }
 
   [[nodiscard]] std::optional<std::size_t> optional_word(
       JsonObject& object, const std::string& key, const std::vector<std::string>& words) const {
     const JsonValue& value = object.raw(key);
-    if (value.isNull()) return std::nullopt;
+    if (is_none(value)) return std::nullopt;
     return word_index(document_, value, object.path_of(key), words);
   }
 
@@ -251,12 +276,12 @@ class DescriptionReader {
     if (ddp.bucket_cap_mib && *ddp.bucket_cap_mib < 0) {
       opts->fail("bucket_cap_mb", format("found {}, expected 0 or more", *ddp.bucket_cap_mib));
     }
-    result_.spec.no_sync = opts->optional_boolean("no_sync").value_or(false);
-    ddp.gradient_as_bucket_view = opts->optional_boolean("gradient_as_bucket_view");
-    ddp.find_unused_parameters = opts->optional_boolean("find_unused_parameters");
-    ddp.static_graph = opts->optional_boolean("static_graph");
-    result_.spec.broadcast_buffers = opts->optional_boolean("broadcast_buffers").value_or(true);
-    opts->reject_unknown_keys();
+    result_.spec.no_sync = optional_switch(*opts, "no_sync").value_or(false);
+    ddp.gradient_as_bucket_view = optional_switch(*opts, "gradient_as_bucket_view");
+    ddp.find_unused_parameters = optional_switch(*opts, "find_unused_parameters");
+    ddp.static_graph = optional_switch(*opts, "static_graph");
+    ddp.broadcast_buffers = optional_switch(*opts, "broadcast_buffers");
+    note_unknown_keys(*opts);
   }
 
   void read_environment(JsonObject& spec) {
@@ -274,9 +299,11 @@ class DescriptionReader {
   }
 
   void read_parameters() {
+    result_.parameters_where = document_.location(root_.raw("params"));
     for (const Cells& cells : rows_of(root_, "params", /*required=*/true)) {
       cells.expect(4, "name, shape, elements, owning module");
       RecordedParameter parameter;
+      parameter.where = cells.where();
       parameter.name = cells.text(0, "the parameter's name");
       parameter.shape = cells.integers(1, "the parameter's shape");
       std::int64_t elements = 1;
@@ -300,12 +327,37 @@ class DescriptionReader {
         ranks.push_back(static_cast<int>(cells.integer(i, "a rank", result_.spec.world - 1)));
       }
     }
+    check_world();
+  }
+
+  /// Some group is the world, if any is listed.
+  void check_world() {
+    const auto world = static_cast<std::size_t>(result_.spec.world);
+    const auto is_world = [&](const std::vector<int>& ranks) { return ranks.size() == world; };
+    const auto& groups = result_.groups;
+    if (groups.empty() || std::any_of(groups.begin(), groups.end(), is_world)) return;
+    root_.fail("groups", format("found none of {} ranks, but spec.world says {}", world, world));
+  }
+
+  void read_frozen() {
+    const JsonValue& names = root_.raw("frozen");
+    Json::ArrayIndex i = 0;
+    for (const std::string& name : optional_strings(root_, "frozen")) {
+      result_.frozen.push_back({name, document_.location(names[i++])});
+    }
+    JsonObject spec = root_.object("spec");
+    const JsonValue& what = spec.raw("frozen");
+    if (is_none(what) || !result_.frozen.empty()) return;
+    spec.fail("frozen",
+              format("found {}, but the list \"frozen\" names no parameter", found(what)));
   }
 
   void read_modules() {
+    if (root_.has("modules")) result_.modules_where = document_.location(root_.raw("modules"));
     for (const Cells& cells : rows_of(root_, "modules", /*required=*/false)) {
       cells.expect(3, "name, class, own parameters");
       RecordedModule module;
+      module.where = cells.where();
       module.name = plain_module(cells.text(0, "the module's name"));
       module.class_name = cells.text(1, "its class");
       module.parameters = cells.texts(2, "its own parameters");
@@ -330,11 +382,21 @@ class DescriptionReader {
       routing.where = document_.location(rows[i++]);
       result_.routing.push_back(std::move(routing));
     }
+    if (!root_.raw("routing_other_ranks").empty()) {
+      note("routing_other_ranks is not followed: each rank is routed as rank 0 was");
+    }
+  }
+
+  static std::optional<std::int64_t> positive_number(const JsonValue& value) {
+    if (!value.isInt64() || value.asInt64() < 1) return std::nullopt;
+    return value.asInt64();
   }
 
   void read_ds_config() {
     if (result_.kind != RecordedKind::DeepSpeed) return;
-    const JsonObject config = root_.object("ds_config");
+    JsonObject config = root_.object("ds_config");
+    result_.train_batch = positive_number(config.raw("train_batch_size"));
+    result_.micro_batch = positive_number(config.raw("train_micro_batch_size_per_gpu"));
     const JsonValue& value = config.value();
     const SourceLocation where = document_.location(value);
     const auto begin = static_cast<std::size_t>(value.getOffsetStart());
@@ -425,7 +487,7 @@ class EventReader {
                  "\"c\", op, micro step, phase, input and output elements, type, group, async, "
                  "module, site, extra");
     RecordedCollective result;
-    result.op = words_of(kOperations)[cells.word(1, words_of(kOperations))];
+    result.op = cells.text(1, "the operation");
     result.micro_step = read_int(cells, 2, "the micro step");
     result.phase = kPhases[cells.word(3, words_of(kPhases))];
     result.input_elements = read_elements(cells, 4, "elements of the input");
@@ -439,6 +501,7 @@ class EventReader {
       if (!extra.raw(key).isNull()) result.root = static_cast<int>(extra.integer_at_least(key, 0));
     }
     result.coalesced = extra.optional_integer("co");
+    result.reduction = extra.optional_string("redop").value_or("");
     return result;
   }
 

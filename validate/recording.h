@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/dtype.h"
@@ -25,55 +26,79 @@ namespace zerosim {
 
 enum class RecordedKind { DeepSpeed, Ddp, Fsdp };
 
-/// Key `spec`: what the recording script was asked for.
+/// How recordings name the root module.
+inline constexpr std::string_view kRecordedRoot = "(root)";
+
+/// A text and where it stands in the file; without a line if the file does not hold it.
+struct RecordedText {
+  std::string text;
+  SourceLocation where;
+};
+
+/// A whole number and where it stands.
+struct RecordedNumber {
+  std::int64_t value = 0;
+  SourceLocation where;
+};
+
+/// Key `spec`: what the recording script was asked for. For none, null, false and "none" are the
+/// same as an absent key; true and false may be 1 and 0.
 struct RecordedSpec {
   int world = 1;
-  std::string model;            ///< "gpt_small"
-  std::int64_t grad_accum = 1;  ///< key `gas`
-  bool checkpointing = false;   ///< key `ckpt`: "reentrant" or "nonreentrant", by block
-  bool two_groups = false;      ///< optimizer groups: matrices and embeddings, then vectors
+  RecordedText model;                        ///< "gpt_small"
+  std::optional<RecordedNumber> grad_accum;  ///< key `gas`; none: DeepSpeed's file's, DDP 1
+  bool checkpointing = false;  ///< key `ckpt`: "reentrant" or "nonreentrant", by block
+  bool two_groups = false;     ///< optimizer groups: matrices and embeddings, then vectors
   ZeroInit zero_init = ZeroInit::None;
   bool input_gradients = false;           ///< key `input_grads`
   std::vector<std::string> leaf_classes;  ///< given to `set_z3_leaf_modules`
   DdpFlags ddp;                           ///< DDP: keys `opts` and `dtype`
   bool no_sync = false;                   ///< DDP: key `opts.no_sync`
-  bool broadcast_buffers = true;          ///< DDP: key `opts.broadcast_buffers`
   std::optional<int> gpus_per_node;       ///< `env.NDEV_PER_NODE`
 };
 
 struct RecordedParameter {
   std::string name;
   std::vector<std::int64_t> shape;
+  SourceLocation where{};
 };
 
 struct RecordedModule {
   std::string name;  ///< "" is the root
   std::string class_name;
   std::vector<std::string> parameters;  ///< own ones, each under its first name
+  SourceLocation where{};
 };
 
 /// What was run.
 struct RecordingDescription {
   std::string file;  ///< for messages
   RecordedKind kind = RecordedKind::DeepSpeed;
-  std::string deepspeed_version;  ///< "0.19.5"; empty unless DeepSpeed's
-  std::string torch_version;      ///< "1.13.0a0"
+  RecordedText deepspeed_version;  ///< "0.19.5"; "0.19" if not told; empty unless DeepSpeed's
+  RecordedText torch_version;      ///< "1.13.0a0"; "1.13" if not told
   RecordedSpec spec;
   /// Text of the configuration behind as much white space as puts it where it is in the file;
   /// empty unless DeepSpeed's.
   std::string ds_config;
+  /// Keys `train_batch_size` and `train_micro_batch_size_per_gpu` of it where they are numbers.
+  std::optional<std::int64_t> train_batch, micro_batch;
   std::vector<RecordedParameter> parameters;  ///< in order of registration
-  std::vector<std::vector<int>> groups;       ///< ranks of each process group, rank 0's view
-  std::vector<RecordedModule> modules;        ///< in order of `named_modules()`; may be empty
-  std::vector<std::string> frozen;
+  SourceLocation parameters_where;
+  std::vector<std::vector<int>> groups;  ///< ranks of each process group, rank 0's view
+  std::vector<RecordedModule> modules;   ///< in order of `named_modules()`; may be empty
+  SourceLocation modules_where;
+  std::vector<RecordedText> frozen;
   std::vector<std::string> leaf_modules;
   std::vector<MeasuredRouting> routing;  ///< rank 0's, by step and micro step
-  std::vector<std::string> notes;        ///< keys of `spec` that are not known and not followed
+  /// What is not followed (unknown keys of `spec`, other ranks' routing) and what was not told, as
+  /// sentences with the file's name.
+  std::vector<std::string> notes;
 };
 
 /// One collective that rank 0 asked for.
 struct RecordedCollective {
-  std::string op;  ///< "all_gather_into_tensor"
+  std::string op;         ///< "all_gather_into_tensor"; any word
+  std::string reduction;  ///< key `redop`: "SUM"; any word, "" if none is named
   int micro_step = 0;
   Phase phase = Phase::Forward;
   std::int64_t input_elements = 0;
@@ -81,7 +106,7 @@ struct RecordedCollective {
   Dtype dtype = Dtype::F32;
   std::size_t group = 0;  ///< index into `RecordingDescription::groups`
   bool async = false;
-  std::string module;  ///< "(root)" is the root, "" none
+  std::string module;  ///< `kRecordedRoot` is the root, "" none
   std::optional<int> root;
   std::optional<std::int64_t> coalesced;
 };
@@ -115,7 +140,9 @@ struct Recording {
   }
 };
 
-/// \throws ConfigError  with file, line, column, what was found and what was expected.
+/// \throws ConfigError  with file, line, column, what was found and what was expected; also if two
+///                      keys contradict each other: `spec.frozen` without a list `frozen`, groups
+///                      of which none is the world of `spec.world` ranks.
 [[nodiscard]] Recording load_recording(const std::string& path);
 /// The same for text; `name` stands for the file in messages.
 [[nodiscard]] Recording parse_recording(std::string text, const std::string& name);

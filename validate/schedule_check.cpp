@@ -15,7 +15,6 @@ namespace zerosim {
 namespace {
 
 constexpr int kJsonVersion = 1;
-constexpr const char* kRoot = "(root)";
 constexpr const char* kEnded = "none: the step ends before it";
 constexpr std::size_t kNamesShown = 3;
 constexpr std::size_t kMarkersShown = 4;
@@ -23,6 +22,7 @@ constexpr std::size_t kMarkersShown = 4;
 /// One collective of either side, in the words of the recordings.
 struct Call {
   std::string op;
+  std::string reduction;  ///< "SUM"; "" if none is named
   Phase phase = Phase::Forward;
   int micro_step = 0;
   std::int64_t input_elements = 0;
@@ -54,6 +54,7 @@ std::vector<Call> recorded_calls(const Recording& recording, int step) {
     const RecordedCollective& row = *rows[i].collective;
     Call call;
     call.op = row.op;
+    call.reduction = row.reduction;
     call.phase = row.phase;
     call.micro_step = row.micro_step;
     call.input_elements = row.input_elements;
@@ -81,7 +82,12 @@ std::vector<int> ranks_of(const ProcessGroup& group) {
 std::string module_name(const Program& program, ModuleId id) {
   if (!id.valid()) return "";
   const std::string& name = program.module_names[id.index()];
-  return name.empty() ? kRoot : name;
+  return name.empty() ? std::string(kRecordedRoot) : name;
+}
+
+bool is_reduction(CollectiveKind kind) {
+  return kind == CollectiveKind::AllReduce || kind == CollectiveKind::ReduceScatter ||
+         kind == CollectiveKind::Reduce;
 }
 
 std::vector<Call> simulated_calls(const Program& program, int step) {
@@ -93,6 +99,7 @@ std::vector<Call> simulated_calls(const Program& program, int step) {
     if (!collective.recorded) continue;
     Call call;
     call.op = to_string(collective.kind);
+    if (is_reduction(collective.kind)) call.reduction = to_string(collective.reduction);
     call.phase = op.phase;
     call.micro_step = op.micro_step;
     call.input_elements = collective.input_elements;
@@ -117,6 +124,9 @@ std::vector<std::string> differing_fields(const Call& recorded, const Call& simu
     if (!same) fields.emplace_back(name);
   };
   check(recorded.op == simulated.op, "operation");
+  check(recorded.reduction.empty() || simulated.reduction.empty() ||
+            recorded.reduction == simulated.reduction,
+        "reduction");
   check(recorded.phase == simulated.phase, "phase");
   check(recorded.micro_step == simulated.micro_step, "micro step");
   check(recorded.input_elements == simulated.input_elements, "input elements");
@@ -142,12 +152,13 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return join(numbers, ",");
 }
 
-/// "all_reduce 64000 -> 64000 bf16 on ranks 0-3, blocking, bwd of micro step 0".
+/// "all_reduce SUM 64000 -> 64000 bf16 on ranks 0-3, blocking, bwd of micro step 0".
 std::string call_text(const Call& call, std::size_t index) {
-  std::string text =
-      format("{} {} -> {} {} on ranks {}, {}, {} of micro step {}", call.op, call.input_elements,
-             call.output_elements, to_string(call.dtype), ranks_text(call.ranks),
-             call.async ? "async" : "blocking", to_string(call.phase), call.micro_step);
+  std::string text = call.op;
+  if (!call.reduction.empty()) text += " " + call.reduction;
+  text += format(" {} -> {} {} on ranks {}, {}, {} of micro step {}", call.input_elements,
+                 call.output_elements, to_string(call.dtype), ranks_text(call.ranks),
+                 call.async ? "async" : "blocking", to_string(call.phase), call.micro_step);
   if (call.root) text += format(", root {}", *call.root);
   if (call.partner != index) text += format(", coalesced with collective {}", call.partner);
   if (!call.module.empty()) text += format(", module {}", call.module);
@@ -192,6 +203,19 @@ void add_markers(const std::vector<RecordedRow>& rows, std::size_t place,
   }
 }
 
+/// Whether the call tells all ranks whether any gradient was infinite.
+bool reduces_overflow_flag(const Call& call) {
+  return call.op == to_string(CollectiveKind::AllReduce) && call.dtype == Dtype::U8;
+}
+
+/// \param last  of a recorded step that ends before the simulated one
+std::string hint_after(const Call& last, int step) {
+  if (!reduces_overflow_flag(last)) return "";
+  return format(
+      "the recorded step may have overflowed; of fp16, --overflow-steps {} says that it did",
+      step + 1);
+}
+
 ScheduleDifference difference_at(const Recording& recording, int step, std::size_t index,
                                  const std::vector<Call>& recorded,
                                  const std::vector<Call>& simulated) {
@@ -209,6 +233,7 @@ ScheduleDifference difference_at(const Recording& recording, int step, std::size
   const std::size_t place = ended ? rows.size() : recorded[index].recorded_row;
   if (!rows.empty()) difference.where = recording.location(rows[ended ? place - 1 : place]);
   add_markers(rows, place, difference);
+  if (ended && !recorded.empty()) difference.hint = hint_after(recorded.back(), step);
   return difference;
 }
 
@@ -225,6 +250,7 @@ std::string difference_text(const ScheduleDifference& difference) {
     out += format("    {:<9}  {}\n", title, marker);
     title = "";
   }
+  if (!difference.hint.empty()) out += format("    hint       {}\n", difference.hint);
   return out;
 }
 
@@ -255,6 +281,7 @@ JsonValue difference_json(const ScheduleDifference& difference) {
   json["where"] = to_string(difference.where);
   json["markers"] = texts_json(difference.markers);
   json["markers_follow"] = difference.markers_follow;
+  json["hint"] = difference.hint;
   return json;
 }
 
@@ -268,6 +295,13 @@ JsonValue row_json(const ScheduleRow& row) {
   for (const int count : row.collectives) collectives.append(count);
   json["difference"] = row.difference ? difference_json(*row.difference) : JsonValue();
   return json;
+}
+
+ScheduleRow row_of(const std::string& file) {
+  ScheduleRow row;
+  row.file = file;
+  row.id = std::filesystem::path(file).stem().string();
+  return row;
 }
 
 int passed_rows(const ScheduleValidation& validation) {
@@ -305,17 +339,16 @@ std::optional<ScheduleDifference> schedule_difference(const Recording& recording
   return std::nullopt;
 }
 
-ScheduleRow check_schedule(const Recording& recording, std::vector<std::string>& assumptions) {
-  ScheduleRow row;
-  row.file = recording.description.file;
-  row.id = std::filesystem::path(row.file).stem().string();
+ScheduleRow check_schedule(const Recording& recording, std::vector<std::string>& assumptions,
+                           std::optional<int> overflow_steps) {
+  ScheduleRow row = row_of(recording.description.file);
   for (std::size_t step = 0; step < row.collectives.size(); ++step) {
     const std::vector<RecordedRow>& rows = recording.steps[step];
     row.collectives[step] = static_cast<int>(std::count_if(
         rows.begin(), rows.end(), [](const RecordedRow& r) { return r.collective.has_value(); }));
   }
   try {
-    const Program program = recorded_program(recording.description);
+    const Program program = recorded_program(recording.description, overflow_steps);
     assumptions.insert(assumptions.end(), recording.description.notes.begin(),
                        recording.description.notes.end());
     assumptions.insert(assumptions.end(), program.assumptions.begin(), program.assumptions.end());
@@ -328,12 +361,23 @@ ScheduleRow check_schedule(const Recording& recording, std::vector<std::string>&
   return row;
 }
 
-ScheduleValidation validate_schedules(const std::vector<std::string>& paths) {
+ScheduleValidation validate_schedules(const std::vector<std::string>& paths,
+                                      std::optional<int> overflow_steps) {
   ScheduleValidation validation;
   std::vector<std::string> assumptions;
+  std::vector<std::string> unread;
   for (const std::string& path : paths) {
-    validation.rows.push_back(check_schedule(load_recording(path), assumptions));
+    try {
+      const Recording recording = load_recording(path);
+      validation.rows.push_back(check_schedule(recording, assumptions, overflow_steps));
+    } catch (const ConfigError& error) {
+      ScheduleRow& row = validation.rows.emplace_back(row_of(path));
+      row.result = ScheduleResult::Failed;
+      row.reason = error.what();
+      unread.push_back(row.reason);
+    }
   }
+  if (!unread.empty() && unread.size() == paths.size()) throw ConfigError(join(unread, "; "));
   std::set<std::string> seen;
   for (std::string& sentence : assumptions) {
     if (seen.insert(sentence).second) validation.assumptions.push_back(std::move(sentence));

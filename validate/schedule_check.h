@@ -4,10 +4,10 @@
 ///
 /// Compared step by step, in order: operation, phase, micro step, elements of input and output,
 /// element type, ranks of the group, whether the caller waits later, and the root of a broadcast or
-/// reduce where both name it; the module where the recording names one; and which calls form one
-/// coalesced group (its numbers mean nothing, and a group of one is none). Of the Program, what
-/// recordings cannot see (`Collective::recorded` false) is left out. Initialisation is not
-/// compared.
+/// reduce where both name it; how a reduction combines (SUM, MAX, AVG) and the module where the
+/// recording names one; and which calls form one coalesced group (its numbers mean nothing, and a
+/// group of one is none). Of the Program, what recordings cannot see (`Collective::recorded` false)
+/// is left out. Initialisation is not compared.
 #pragma once
 
 #include <array>
@@ -34,12 +34,15 @@ struct ScheduleDifference {
   SourceLocation where;              ///< of the recorded one, or of the last one before it
   std::vector<std::string> markers;  ///< why, as recorded
   bool markers_follow = false;       ///< they stand after the recorded one, none before it
+  /// What to try: a recorded step that ends after the flag of infinities was reduced (one u8
+  /// all-reduce, B5) may have overflowed. Empty: nothing.
+  std::string hint;
 };
 
 enum class ScheduleResult {
   Identical,
   Differs,
-  Failed,  ///< no Program: `reason` says why
+  Failed,  ///< not read, or no Program: `reason` says why
 };
 /// "identical", "differs", "failed".
 [[nodiscard]] std::string_view to_string(ScheduleResult result);
@@ -64,11 +67,16 @@ struct ScheduleValidation {
                                                                     const Program& program);
 
 /// Builds the Program and compares. What cannot be built fails with its reason.
+/// \param overflow_steps  fp16: the first steps that overflow; unset: none. Runs in other types
+///                        ignore it.
 [[nodiscard]] ScheduleRow check_schedule(const Recording& recording,
-                                         std::vector<std::string>& assumptions);
+                                         std::vector<std::string>& assumptions,
+                                         std::optional<int> overflow_steps = std::nullopt);
 
-/// \throws ConfigError  if a file is no recording.
-[[nodiscard]] ScheduleValidation validate_schedules(const std::vector<std::string>& paths);
+/// A row for each file; one that cannot be read fails with its reason.
+/// \throws ConfigError  with all reasons if none can be read.
+[[nodiscard]] ScheduleValidation validate_schedules(
+    const std::vector<std::string>& paths, std::optional<int> overflow_steps = std::nullopt);
 
 /// Whether there are rows and all are identical.
 [[nodiscard]] bool all_identical(const ScheduleValidation& validation);
@@ -77,7 +85,7 @@ struct ScheduleValidation {
 [[nodiscard]] std::string schedule_validation_text(const ScheduleValidation& validation);
 
 /// {version, rows: [{id, file, result, reason, collectives: [per step], difference: {step, index,
-/// fields, recorded, simulated, rule, where, markers, markers_follow} or null}],
+/// fields, recorded, simulated, rule, where, markers, markers_follow, hint} or null}],
 /// summary: {count, passed, failed, skipped}, assumptions}.
 [[nodiscard]] JsonValue schedule_validation_json(const ScheduleValidation& validation);
 

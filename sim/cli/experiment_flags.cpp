@@ -81,6 +81,8 @@ void add_ddp_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_flag("--ddp-static-graph", flags.ddp_static_graph, "DDP: static_graph");
   app.add_flag("--ddp-gradient-as-bucket-view", flags.ddp_bucket_view,
                "DDP: gradient_as_bucket_view");
+  app.add_flag("--ddp-no-broadcast-buffers", flags.ddp_no_broadcast_buffers,
+               "DDP: broadcast_buffers=False");
 }
 
 DdpFlags ddp_flags(const ExperimentFlags& flags) {
@@ -94,6 +96,7 @@ DdpFlags ddp_flags(const ExperimentFlags& flags) {
   if (flags.ddp_find_unused) ddp.find_unused_parameters = true;
   if (flags.ddp_static_graph) ddp.static_graph = true;
   if (flags.ddp_bucket_view) ddp.gradient_as_bucket_view = true;
+  if (flags.ddp_no_broadcast_buffers) ddp.broadcast_buffers = false;
   return ddp;
 }
 
@@ -410,6 +413,7 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   if (flags.ddp_find_unused) given["ddp_find_unused_parameters"] = true;
   if (flags.ddp_static_graph) given["ddp_static_graph"] = true;
   if (flags.ddp_bucket_view) given["ddp_gradient_as_bucket_view"] = true;
+  if (flags.ddp_no_broadcast_buffers) given["ddp_no_broadcast_buffers"] = true;
   if (flags.input_require_grads) given["input_require_grads"] = true;
 
   JsonValue& files = inputs["files"] = JsonValue(Json::arrayValue);

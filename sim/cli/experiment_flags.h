@@ -35,6 +35,7 @@ struct ExperimentFlags {
   std::string optimizer_groups, overflow_steps;
   std::string ddp_weights, ddp_bucket_cap;
   bool ddp_find_unused = false, ddp_static_graph = false, ddp_bucket_view = false;
+  bool ddp_no_broadcast_buffers = false;
   std::string config_as = "auto", deepspeed_version = "0.19", torch_version = "2",
               accounting = "deepspeed";
   bool no_flash_attention = false;

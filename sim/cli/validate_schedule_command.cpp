@@ -1,4 +1,7 @@
+#include <optional>
+
 #include "sim/cli/command.h"
+#include "sim/cli/numbers.h"
 #include "sim/cli/output.h"
 #include "validate/schedule_check.h"
 
@@ -11,11 +14,18 @@ class ValidateScheduleCommand : public Command {
   void add_flags(CLI::App& app) override {
     app.add_option("recordings", paths_, "Recorded runs (format of validate/recording.h)")
         ->required();
+    app.add_option("--overflow-steps", overflow_steps_,
+                   "fp16 recordings: the first K steps overflow and update nothing (default: 0)");
     app.add_flag("--json", json_, "JSON");
   }
 
   int run() override {
-    const ScheduleValidation validation = validate_schedules(paths_);
+    std::optional<int> overflow_steps;
+    if (!overflow_steps_.empty()) {
+      overflow_steps =
+          static_cast<int>(parse_integer(overflow_steps_, "--overflow-steps", {0, 1'000'000}));
+    }
+    const ScheduleValidation validation = validate_schedules(paths_, overflow_steps);
     if (json_) {
       print(schedule_validation_json(validation));
     } else {
@@ -26,6 +36,7 @@ class ValidateScheduleCommand : public Command {
 
  private:
   std::vector<std::string> paths_;
+  std::string overflow_steps_;
   bool json_ = false;
 };
 

@@ -65,6 +65,7 @@ void apply_ddp_flags(Strategy& strategy, const TrainingFlags& flags,
   set(options.find_unused_parameters, flags.ddp.find_unused_parameters);
   set(options.static_graph, flags.ddp.static_graph);
   set(options.gradient_as_bucket_view, flags.ddp.gradient_as_bucket_view);
+  set(options.broadcast_buffers, flags.ddp.broadcast_buffers);
   options.no_sync = flags.no_sync.value_or(true);
   if (strategy.framework == Framework::Ddp && strategy.grad_accum > 1 && !flags.no_sync) {
     assumptions.emplace_back(

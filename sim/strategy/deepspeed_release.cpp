@@ -7,7 +7,7 @@
 
 namespace zerosim {
 
-const DeepSpeedRelease& deepspeed_release(std::string_view version) {
+const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_view flag) {
   static const std::array<DeepSpeedRelease, 2> releases = {{
       {.name = "0.14",
        .bf16_checks_overflow = false,
@@ -30,7 +30,7 @@ const DeepSpeedRelease& deepspeed_release(std::string_view version) {
       return release;
     }
   }
-  throw ConfigError(format("--deepspeed-version: found \"{}\", expected 0.14 or 0.19", version));
+  throw ConfigError(format("{}: found \"{}\", expected 0.14 or 0.19", flag, version));
 }
 
 }  // namespace zerosim

@@ -26,7 +26,10 @@ struct DeepSpeedRelease {
   bool mics_deadlocks = false;
 };
 
-/// \throws ConfigError  naming the known releases. Patch releases are their minor's: "0.19.6".
-[[nodiscard]] const DeepSpeedRelease& deepspeed_release(std::string_view version);
+/// Patch releases are their minor's: "0.19.6".
+/// \param flag  what gave the version, for the message
+/// \throws ConfigError  naming the known releases.
+[[nodiscard]] const DeepSpeedRelease& deepspeed_release(
+    std::string_view version, std::string_view flag = "--deepspeed-version");
 
 }  // namespace zerosim

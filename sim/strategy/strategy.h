@@ -227,7 +227,8 @@ enum class ZeroInit { None, Zero, Mics };
 struct DdpFlags {
   std::optional<Dtype> parameter_dtype;  ///< also of training on one GPU
   std::optional<double> bucket_cap_mib;  ///< at least 0
-  std::optional<bool> find_unused_parameters, static_graph, gradient_as_bucket_view;
+  std::optional<bool> find_unused_parameters, static_graph, gradient_as_bucket_view,
+      broadcast_buffers;
 };
 
 /// What the command line says about training; unset: taken from the file, else a listed default.

@@ -318,12 +318,26 @@ class TrainerReader {
   // ---- DDP (transformers/trainer.py, _wrap_model) ----
 
   void read_ddp() {
-    Strategy& strategy = reading_.strategy;
-    if (strategy.framework == Framework::Single) return;
+    if (reading_.strategy.framework == Framework::Single) return;
     read_bucket_cap();
     read_find_unused_parameters();
-    strategy.ddp.broadcast_buffers =
-        root_.boolean_or("ddp_broadcast_buffers", true, {.reason = "PyTorch's default"});
+    read_broadcast_buffers();
+  }
+
+  void read_broadcast_buffers() {
+    const char* key = "ddp_broadcast_buffers";
+    const std::optional<bool> in_file = root_.boolean(key);
+    const std::optional<bool> flag = reading_.flags.ddp.broadcast_buffers;
+    if (in_file && flag) {
+      check_flag(root_, key, truth(*in_file), "--ddp-no-broadcast-buffers", truth(*flag));
+    }
+    const bool value = in_file.value_or(flag.value_or(true));
+    reading_.strategy.ddp.broadcast_buffers = value;
+    root_.list(key, truth(value),
+               in_file ? Origin::File
+               : flag  ? Origin::Flag
+                       : Origin::Default,
+               {.reason = flag ? "the flag --ddp-no-broadcast-buffers" : "PyTorch's default"});
   }
 
   void read_bucket_cap() {

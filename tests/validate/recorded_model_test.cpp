@@ -10,6 +10,8 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 RecordingDescription description_of(const std::string& name) {
   return parse_recording_description(test::recording_text(name), name + ".json");
@@ -104,31 +106,78 @@ TEST(RecordedModel, Frozen) {
 }
 
 TEST(RecordedModel, NamesTheFirstDifference) {
-  EXPECT_EQ(model_error("ds_s2_bf16_w2", R"(["wpe.weight",[32,64],2048)",
-                        R"(["wpe.weight",[16,64],1024)"),
-            "r.json: params: parameter 1 is \"wpe.weight\" (16 x 64), but \"wpe.weight\" (32 x 64) "
-            "in the model built for it");
-  EXPECT_EQ(model_error("ds_s2_bf16_w2", ",\n[\"head.weight\",[1000,64],64000,\"head\"]", ""),
-            "r.json: params: parameter 52 is none, but \"head.weight\" (1000 x 64) in the model "
-            "built for it");
+  EXPECT_EQ(
+      model_error("ds_s2_bf16_w2", R"(["wpe.weight",[32,64],2048)",
+                  R"(["wpe.weight",[16,64],1024)"),
+      "r.json:9:1: params: parameter 1 is \"wpe.weight\" (16 x 64), but \"wpe.weight\" (32 x 64) "
+      "in the model built for it");
+  EXPECT_EQ(
+      model_error("ds_s2_bf16_w2", ",\n[\"head.weight\",[1000,64],64000,\"head\"]", ""),
+      "r.json:7:10: params: parameter 52 is none, but \"head.weight\" (1000 x 64) in the model "
+      "built for it");
   const std::string norm = R"(["model.norm","RMSNorm",["model.norm.weight"]])";
   EXPECT_EQ(model_error("ds_s2_bf16_llama_gas4_w4", norm,
                         R"(["model.nrm","RMSNorm",["model.norm.weight"]])"),
-            "r.json: modules: \"model.nrm\" (RMSNorm) is not in the model built for it");
+            "r.json:150:1: modules: \"model.nrm\" (RMSNorm) is not in the model built for it");
   EXPECT_EQ(model_error("ds_s2_bf16_llama_gas4_w4", norm + ",\n", ""),
-            "r.json: modules: lacks \"model.norm\" of the model built for it");
+            "r.json:67:11: modules: lacks \"model.norm\" of the model built for it");
 }
 
 TEST(RecordedModel, RefusesWhatItCannotKnow) {
   EXPECT_EQ(model_error("ds_s2_bf16_w2", R"("model":"gpt_small")", R"("model":"gpt_smal")"),
-            "r.json: spec.model: found \"gpt_smal\", expected a preset, as there is no key "
+            "r.json:5:46: spec.model: found \"gpt_smal\", expected a preset, as there is no key "
             "\"modules\"; did you mean \"gpt_small\"?");
-  EXPECT_EQ(model_error("ds_s2_bf16_headonly_gas4_w4", R"("frozen":[)", R"("frozen":["x",)"),
-            "r.json: frozen: \"x\" is none of params");
+  EXPECT_THAT(model_error("ds_s2_bf16_headonly_gas4_w4", "\"frozen\":[", "\"frozen\":[\n\"x\","),
+              HasSubstr(":1: frozen: \"x\" is none of params"));
   EXPECT_THAT(model_error("ds_s2_bf16_moe_some_b20k_w2", "[25,24,0,29,27,0,23,0]",
                           "[25,24,0,29,27,0,23,1]"),
               HasSubstr("routing of \"h.0.mlp\": found 129 tokens, expected a multiple of the 2 x "
                         "32 of a micro batch"));
+}
+
+TEST(RecordedModel, NamesThePlaceOfWhatAWholeListLacks) {
+  const std::string moe = "ds_s2_bf16_moe_some_b20k_w2";
+  const std::string text = test::recording_text(moe);
+  const std::size_t row = text.find("[\"h.0.mlp\",");
+  ASSERT_NE(row, std::string::npos);
+  const auto line =
+      1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(row), '\n');
+  EXPECT_EQ(
+      model_error(moe, "\"routing\":[", "\"routing\":[],\"other\":["),
+      format("r.json:{}:1: routing: missing for \"h.0.mlp\", expected the tokens of each of its "
+             "experts",
+             line));
+}
+
+// 128 tokens of h.0.mlp: 2 x 32 x top 2; rows of wpe and the configuration may say otherwise.
+TEST(RecordedModel, ExpertsOfATokenFollowTheMicroBatch) {
+  const auto experts = [](const std::string& was, const std::string& is) {
+    const std::string text =
+        test::changed(test::recording_text("ds_s2_bf16_moe_some_b20k_w2"), was, is);
+    return recorded_model(parse_recording_description(text, "r.json"))
+        .moe_blocks.front()
+        .experts_per_token;
+  };
+  const std::string micro = "\"train_micro_batch_size_per_gpu\":2";
+  EXPECT_EQ(experts(micro, "\"train_micro_batch_size_per_gpu\":1"), 4);  // 128 / (1 x 32)
+  EXPECT_EQ(experts(micro, "\"train_batch_size\":8"), 1);  // 8 / (2 ranks x 1) = 4 rows
+  EXPECT_EQ(experts(R"(["wpe.weight",[32,64],2048,)", R"(["wpe.weight",[16,64],1024,)"), 4);
+  EXPECT_THAT(
+      model_error("ds_s2_bf16_moe_some_b20k_w2", micro, "\"train_micro_batch_size_per_gpu\":3"),
+      HasSubstr("found 128 tokens, expected a multiple of the 3 x 32 of a micro batch"));
+}
+
+TEST(RecordedProgram, ListsWhatRecordingsDoNotSay) {
+  const auto assumptions = [](const std::string& name) {
+    return recorded_program(description_of(name)).assumptions;
+  };
+  EXPECT_THAT(assumptions("ds_s2_bf16_w2"), Contains("sequence 32: the rows of \"wpe.weight\""));
+  EXPECT_THAT(assumptions("ds_s2_bf16_w2"), Not(Contains(StartsWith("micro batch"))));
+  EXPECT_THAT(
+      assumptions("ds_s2_bf16_llama_gas4_w4"),
+      Contains("sequence 32: recordings do not say it, and there is no table of positions"));
+  EXPECT_THAT(assumptions("ddp_fp32_w2"),
+              Contains("micro batch 2: recordings of DDP do not say it"));
 }
 
 TEST(RecordedStrategy, DeepSpeed) {
@@ -163,12 +212,27 @@ TEST(RecordedStrategy, Ddp) {
   EXPECT_EQ(strategy.ddp.parameter_dtype, Dtype::F32);
   description.spec.ddp.parameter_dtype = Dtype::Bf16;
   description.spec.no_sync = false;
-  description.spec.broadcast_buffers = false;
+  description.spec.ddp.broadcast_buffers = false;
+  description.spec.grad_accum.reset();
   const Strategy cast = recorded_strategy(description, Model());
   EXPECT_EQ(cast.ddp.parameter_dtype, Dtype::Bf16);
   EXPECT_FALSE(cast.ddp.no_sync);
+  EXPECT_EQ(cast.grad_accum, 1);
   EXPECT_TRUE(strategy.ddp.broadcast_buffers);
   EXPECT_FALSE(cast.ddp.broadcast_buffers);
+}
+
+TEST(RecordedStrategy, OverflowStepsAreOfFp16) {
+  const auto steps = [](const std::string& name) {
+    const RecordingDescription description = description_of(name);
+    return recorded_strategy(description, recorded_model(description), 3).overflow_steps;
+  };
+  EXPECT_EQ(steps("ds_s1_fp16_clip_w2"), 3);
+  EXPECT_EQ(steps("ds_s1_bf16_w2"), 0);
+  EXPECT_EQ(steps("ddp_fp32_w2"), 0);
+  RecordingDescription description = description_of("ddp_fp32_w2");
+  description.spec.ddp.parameter_dtype = Dtype::F16;
+  EXPECT_EQ(recorded_strategy(description, recorded_model(description), 3).overflow_steps, 3);
 }
 
 TEST(RecordedStrategy, BadInput) {
@@ -182,8 +246,12 @@ TEST(RecordedStrategy, BadInput) {
   // The place is that in the recording: "ds_config": takes 12 columns.
   EXPECT_THAT(message(R"("stage":2)", R"("stage":7)"), HasSubstr("r.json:6:"));
   EXPECT_THAT(message("1.13.0a0", "1.12.0"),
-              HasSubstr("r.json: versions.torch: found \"1.12.0\", expected 1.13 or 2"));
-  EXPECT_THAT(message("v0.19.5", "v0.18.5"), HasSubstr("found \"0.18.5\", expected 0.14 or 0.19"));
+              HasSubstr("versions.torch: found \"1.12.0\", expected 1.13 or 2"));
+  EXPECT_THAT(message("1.13.0a0", "1.12.0"), StartsWith("r.json:4:"));
+  EXPECT_EQ(message("v0.19.5", "v0.18.5"),
+            "r.json:4:25: versions.deepspeed: found \"0.18.5\", expected 0.14 or 0.19");
+  EXPECT_EQ(message("\"gas\":1", "\"gas\":4"),
+            "r.json:5:64: spec.gas: found 4, but by ds_config gradient_accumulation_steps is 1");
 }
 
 }  // namespace

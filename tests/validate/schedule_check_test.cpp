@@ -1,5 +1,6 @@
 #include "validate/schedule_check.h"
 
+#include <algorithm>
 #include <random>
 #include <string_view>
 
@@ -12,9 +13,11 @@
 namespace zerosim {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 // 17 collectives a step, steps 1 and 2 the same as step 0.
 constexpr const char* kName = "ds_s2_bf16_b20k_w2";
@@ -43,6 +46,8 @@ TEST(ScheduleCheck, FindsEachChangedField) {
   };
   EXPECT_THAT(fields(R"(["c","reduce",0,"bwd",16832,16832,"bf16",0,0,"",1,null])"),
               ElementsAre("operation"));
+  EXPECT_THAT(fields(R"(["c","all_reduce",0,"bwd",16832,16832,"bf16",0,0,"",1,{"redop":"AVG"}])"),
+              ElementsAre("reduction"));
   EXPECT_THAT(fields(R"(["c","all_reduce",0,"step",16832,16832,"bf16",0,0,"",1,null])"),
               ElementsAre("phase"));
   EXPECT_THAT(fields(R"(["c","all_reduce",1,"bwd",16832,16832,"bf16",0,0,"",1,null])"),
@@ -59,6 +64,92 @@ TEST(ScheduleCheck, FindsEachChangedField) {
               ElementsAre("module"));
   EXPECT_THAT(fields(R"(["c","broadcast",2,"fwd",16832,16832,"bf16",0,0,"",1,null])"),
               ElementsAre("operation", "phase", "micro step"));
+}
+
+// Infinities are found by the largest flag, not by their sum.
+TEST(ScheduleCheck, ReductionsAreComparedWhereARowNamesOne) {
+  const auto row = [](const std::string& extra) {
+    return R"(["c","all_reduce",0,"step",1,1,"u8",0,0,"",2,)" + extra + "]";
+  };
+  const std::string text = test::recording_text(kName);
+  const std::string maximum = row(R"({"redop":"MAX"})");
+  const ScheduleDifference difference =
+      difference_of(test::changed(text, maximum, row(R"({"redop":"SUM"})")));
+  EXPECT_THAT(difference.fields, ElementsAre("reduction"));
+  EXPECT_EQ(difference.recorded,
+            "all_reduce SUM 1 -> 1 u8 on ranks 0,1, blocking, step of micro step 0");
+  EXPECT_EQ(difference.simulated,
+            "all_reduce MAX 1 -> 1 u8 on ranks 0,1, blocking, step of micro step 0");
+  const Recording silent = parse_recording(test::changed(text, maximum, row("null")), "run.json");
+  EXPECT_FALSE(schedule_difference(silent, recorded_program(silent.description)).has_value());
+}
+
+TEST(ScheduleCheck, AnUnknownOperationDiffers) {
+  const ScheduleDifference difference = difference_with_second(
+      R"(["c","all_reduce_coalesced",0,"bwd",16832,16832,"bf16",0,0,"",1,{"redop":"SUM"}])");
+  EXPECT_EQ(difference.index, 1U);
+  EXPECT_THAT(difference.fields, ElementsAre("operation"));
+  EXPECT_THAT(difference.recorded, StartsWith("all_reduce_coalesced SUM 16832 -> 16832 bf16"));
+}
+
+constexpr const char* kFp16 = "ds_s1_fp16_clip_w2";
+
+/// An fp16 run whose step 0, and with it all three steps, ends after the flag of infinities.
+std::string overflowing_run() {
+  std::string text = test::recording_text(kFp16);
+  for (const char* row :
+       {R"(["c","all_reduce",0,"step",1,1,"f32",0,0,"",3,{"redop":"SUM"}])",
+        R"(["c","all_gather_into_tensor",0,"step",165056,330112,"f16",0,0,"",4,null])"}) {
+    text = test::changed(text, std::string(",\n") + row, "");
+  }
+  return text;
+}
+
+TEST(ScheduleCheck, AStepThatMayHaveOverflowedNamesTheFlag) {
+  const ScheduleDifference difference = difference_of(overflowing_run());
+  EXPECT_EQ(difference.step, 0);
+  EXPECT_EQ(difference.recorded, "none: the step ends before it");
+  EXPECT_EQ(difference.hint,
+            "the recorded step may have overflowed; of fp16, --overflow-steps 1 says that it did");
+  // A step that ends elsewhere did not.
+  const std::string last =
+      R"(["c","all_gather_into_tensor",0,"step",165056,330112,"f16",0,0,"",4,null])";
+  EXPECT_EQ(difference_of(test::changed(test::recording_text(kFp16), ",\n" + last, "")).hint, "");
+}
+
+TEST(ScheduleCheck, OverflowStepsEndAfterTheirFlag) {
+  const Recording recording = parse_recording(overflowing_run(), "run.json");
+  std::vector<std::string> assumptions;
+  const auto row = [&](std::optional<int> overflow_steps) {
+    return check_schedule(recording, assumptions, overflow_steps);
+  };
+  EXPECT_EQ(row(3).result, ScheduleResult::Identical);
+  ASSERT_EQ(row(2).result, ScheduleResult::Differs);
+  EXPECT_EQ(row(2).difference->step, 2);
+  EXPECT_THAT(row(2).difference->hint, HasSubstr("--overflow-steps 3"));
+  ScheduleValidation validation;
+  validation.rows = {row(2)};
+  EXPECT_THAT(schedule_validation_text(validation),
+              HasSubstr("\n    hint       the recorded step may have overflowed; "));
+  EXPECT_EQ(schedule_validation_json(validation)["rows"][0]["difference"]["hint"].asString(),
+            row(2).difference->hint);
+}
+
+TEST(ScheduleCheck, AFileThatCannotBeReadIsARow) {
+  const std::string good = test::recording_path(kName);
+  const ScheduleValidation validation = validate_schedules({"no_such.json", good});
+  ASSERT_EQ(validation.rows.size(), 2U);
+  EXPECT_EQ(validation.rows[0].id, "no_such");
+  EXPECT_EQ(validation.rows[0].result, ScheduleResult::Failed);
+  EXPECT_THAT(validation.rows[0].reason, HasSubstr("no_such.json"));
+  EXPECT_EQ(validation.rows[1].result, ScheduleResult::Identical);
+  EXPECT_FALSE(all_identical(validation));
+  EXPECT_THAT(schedule_validation_text(validation), HasSubstr("1 of 2 recordings identical"));
+  // None: there is no answer at all.
+  EXPECT_THAT(test::config_error_of([] {
+                static_cast<void>(validate_schedules({"no_such.json", "nor_this.json"}));
+              }),
+              AllOf(StartsWith("no_such.json"), HasSubstr("; nor_this.json")));
 }
 
 TEST(ScheduleCheck, GroupsAreComparedByTheirRanks) {
@@ -87,7 +178,7 @@ TEST(ScheduleCheck, FindsAnotherOrder) {
   const ScheduleDifference difference = difference_of(
       test::changed(test::recording_text(kName), overflow + "\n" + norm, norm + "\n" + overflow));
   EXPECT_EQ(difference.index, 14U);  // after the 14 buckets of the backward
-  EXPECT_THAT(difference.fields, ElementsAre("type"));
+  EXPECT_THAT(difference.fields, ElementsAre("reduction", "type"));
 }
 
 TEST(ScheduleCheck, FindsALaterStep) {
@@ -203,10 +294,11 @@ TEST(ScheduleCheck, TextOfADifference) {
       schedule_validation_text(validation),
       "differs    changed\n"
       "    step 0, collective 1: input elements, output elements\n"
-      "    recorded   all_reduce 16840 -> 16840 bf16 on ranks 0,1, blocking, bwd of micro step 0\n"
+      "    recorded   all_reduce SUM 16840 -> 16840 bf16 on ranks 0,1, blocking, bwd of micro step "
+      "0\n"
       "               at runs/changed.json:68:1\n"
-      "    simulated  all_reduce 16832 -> 16832 bf16 on ranks 0,1, blocking, bwd of micro step 0, "
-      "module h.3.mlp.fc1\n"
+      "    simulated  all_reduce SUM 16832 -> 16832 bf16 on ranks 0,1, blocking, bwd of micro step "
+      "0, module h.3.mlp.fc1\n"
       "               by rule B3.6\n"
       "    before it  flush_bucket of 16832 elements: ln_f.weight, ln_f.bias, h.3.mlp.fc2.bias "
       "and 2 more\n"
