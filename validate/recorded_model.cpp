@@ -54,10 +54,8 @@ bool is_number(const std::string& text) {
 std::int64_t micro_batch(const RecordingDescription& description) {
   if (description.micro_batch) return *description.micro_batch;
   if (!description.train_batch) return kMicroBatch;
-  std::optional<std::int64_t> grad_accum;
-  if (description.spec.grad_accum) grad_accum = description.spec.grad_accum->value;
-  return resolve_batch(description.train_batch, std::nullopt, grad_accum, description.spec.world,
-                       {description.file})
+  return resolve_batch(description.train_batch, std::nullopt, description.grad_accum,
+                       description.spec.world, {description.file})
       .micro_batch;
 }
 

@@ -397,6 +397,7 @@ class DescriptionReader {
     JsonObject config = root_.object("ds_config");
     result_.train_batch = positive_number(config.raw("train_batch_size"));
     result_.micro_batch = positive_number(config.raw("train_micro_batch_size_per_gpu"));
+    result_.grad_accum = positive_number(config.raw("gradient_accumulation_steps"));
     const JsonValue& value = config.value();
     const SourceLocation where = document_.location(value);
     const auto begin = static_cast<std::size_t>(value.getOffsetStart());

@@ -80,8 +80,9 @@ struct RecordingDescription {
   /// Text of the configuration behind as much white space as puts it where it is in the file;
   /// empty unless DeepSpeed's.
   std::string ds_config;
-  /// Keys `train_batch_size` and `train_micro_batch_size_per_gpu` of it where they are numbers.
-  std::optional<std::int64_t> train_batch, micro_batch;
+  /// Its keys `train_batch_size`, `train_micro_batch_size_per_gpu` and
+  /// `gradient_accumulation_steps` where they are numbers.
+  std::optional<std::int64_t> train_batch, micro_batch, grad_accum;
   std::vector<RecordedParameter> parameters;  ///< in order of registration
   SourceLocation parameters_where;
   std::vector<std::vector<int>> groups;  ///< ranks of each process group, rank 0's view

@@ -161,6 +161,9 @@ TEST(RecordedModel, ExpertsOfATokenFollowTheMicroBatch) {
   const std::string micro = "\"train_micro_batch_size_per_gpu\":2";
   EXPECT_EQ(experts(micro, "\"train_micro_batch_size_per_gpu\":1"), 4);  // 128 / (1 x 32)
   EXPECT_EQ(experts(micro, "\"train_batch_size\":8"), 1);  // 8 / (2 ranks x 1) = 4 rows
+  EXPECT_EQ(experts(micro + ",\"gradient_accumulation_steps\":1",
+                    "\"train_batch_size\":16,\"gradient_accumulation_steps\":4"),
+            2);  // 16 / (2 ranks x 4) = 2 rows
   EXPECT_EQ(experts(R"(["wpe.weight",[32,64],2048,)", R"(["wpe.weight",[16,64],1024,)"), 4);
   EXPECT_THAT(
       model_error("ds_s2_bf16_moe_some_b20k_w2", micro, "\"train_micro_batch_size_per_gpu\":3"),

@@ -71,6 +71,7 @@ TEST(Recording, Description) {
   EXPECT_EQ(run.spec.model.text, "moe_small");
   EXPECT_EQ(to_string(run.spec.model.where), "r.json:5:46");
   EXPECT_EQ(run.micro_batch, 2);
+  EXPECT_EQ(run.grad_accum, 1);
   EXPECT_EQ(run.train_batch, std::nullopt);
   EXPECT_EQ(run.parameters.front().name, "wte.weight");
   EXPECT_EQ(to_string(run.parameters.front().where), "r.json:8:1");

@@ -24,6 +24,15 @@ TEST(ScheduleCommand, ListsTheCollectivesOfStage3) {
   EXPECT_EQ(json.root()["inputs"]["files"].size(), 2U);
 }
 
+TEST(ScheduleCommand, InputsHoldTheFlagsOfDdp) {
+  const JsonDocument json =
+      zerosim_json({"schedule", "--model", cli_data("tiny_llama.json"), "--world", "2",
+                    "--strategies", "ddp", "--ddp-no-broadcast-buffers"});
+  const JsonValue& given = json.root()["inputs"]["flags"];
+  EXPECT_TRUE(given["ddp_no_broadcast_buffers"].asBool());
+  EXPECT_FALSE(given.isMember("ddp_static_graph"));
+}
+
 TEST(ScheduleCommand, ShowsTheFirstStepsIfAsked) {
   const JsonDocument json = zerosim_json({"schedule", "--model", cli_data("tiny_llama.json"),
                                           "--world", "4", "--strategies", "zero2", "--steps", "2"});
