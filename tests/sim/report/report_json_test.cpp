@@ -17,12 +17,11 @@ TEST(StrategyJson, HasTheDocumentedKeys) {
   EXPECT_THAT(json.getMemberNames(),
               UnorderedElementsAre("name", "stage", "verdict", "memory", "time", "communication",
                                    "throughput", "assumptions", "warnings"));
-  EXPECT_THAT(
-      json["memory"].getMemberNames(),
-      UnorderedElementsAre("model_states", "parameters", "gradients", "optimizer_states",
-                           "activations", "temporary_buffers", "live_parameters", "logits",
-                           "fragmentation", "context", "peak_allocated", "peak_reserved",
-                           "peak_phase", "peak_op", "capacity", "host", "rank"));
+  EXPECT_THAT(json["memory"].getMemberNames(),
+              UnorderedElementsAre("model_states", "parameters", "gradients", "optimizer_states",
+                                   "activations", "temporary_buffers", "live_parameters", "logits",
+                                   "fragmentation", "context", "peak_allocated", "peak_reserved",
+                                   "peak_phase", "peak_op", "capacity", "host", "rank"));
   EXPECT_THAT(json["time"].getMemberNames(),
               UnorderedElementsAre("step", "compute", "exposed_communication", "host", "optimizer",
                                    "forward", "backward", "communication"));
