@@ -87,7 +87,7 @@ double share(JsonObject& object, const std::string& key) {
 /// 1); and the memory of one socket of the servers that have such slots.
 struct PcieFigures {
   BytesPerSecond peak, copy, socket_memory;
-  const char* memory_channels;
+  const char* memory_channels = "";
 };
 PcieFigures pcie_figures(int generation) {
   switch (generation) {

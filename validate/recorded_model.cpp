@@ -350,6 +350,7 @@ class ListingWriter {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::vector<std::string> extents;
+  extents.reserve(shape.size());
   for (const std::int64_t extent : shape) extents.push_back(std::to_string(extent));
   return join(extents, " x ");
 }
@@ -465,7 +466,8 @@ TrainingFlags training_flags(const RecordingDescription& description) {
   flags.checkpointing =
       spec.checkpointing ? ActivationCheckpointing::Full : ActivationCheckpointing::None;
   flags.zero_init = spec.zero_init;
-  flags.gpus_per_node = spec.gpus_per_node;
+  // Recorded on one machine unless the run says otherwise.
+  flags.gpus_per_node = spec.gpus_per_node.value_or(spec.world);
   flags.torch_version = torch_release(description);
   return flags;
 }

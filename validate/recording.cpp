@@ -56,6 +56,7 @@ std::size_t word_index(const JsonDocument& document, const JsonValue& value,
 template <typename Value, std::size_t N>
 std::vector<std::string> words_of(const std::array<Value, N>& values) {
   std::vector<std::string> words;
+  words.reserve(N);
   for (const Value& value : values) words.emplace_back(to_string(value));
   return words;
 }

@@ -148,6 +148,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
       ranks.size() > 2 && ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
   if (contiguous) return format("{}-{}", ranks.front(), ranks.back());
   std::vector<std::string> numbers;
+  numbers.reserve(ranks.size());
   for (const int rank : ranks) numbers.push_back(std::to_string(rank));
   return join(numbers, ",");
 }
@@ -260,6 +261,7 @@ std::string counts_text(const ScheduleRow& row) {
       std::all_of(counts.begin(), counts.end(), [&](int count) { return count == counts.front(); });
   if (same) return format("({} collectives a step)", counts.front());
   std::vector<std::string> numbers;
+  numbers.reserve(counts.size());
   for (const int count : counts) numbers.push_back(std::to_string(count));
   return format("({} collectives)", join(numbers, ", "));
 }

@@ -6,10 +6,17 @@
 namespace zerosim {
 namespace {
 
+/// Classes of torch.nn.modules.container: DeepSpeed makes no leaf of them and does not count them.
+bool is_container(const Module& module) {
+  return module.class_name == "Sequential" || module.class_name == "ModuleList" ||
+         module.class_name == "ModuleDict" || module.class_name == "ParameterList" ||
+         module.class_name == "ParameterDict";
+}
+
 /// Sums over a module and all below it.
 struct Subtree {
   std::int64_t elements = 0;
-  std::int64_t owners = 0;  ///< modules that own parameters
+  std::int64_t layers = 0;  ///< modules, containers left out, with parameters in their own subtree
   bool has_children = false;
 };
 
@@ -21,11 +28,11 @@ std::vector<Subtree> subtrees(const Model& model) {
     for (const ParameterId id : module.parameters) {
       result[i].elements += model.parameters[id.index()].elements;
     }
-    result[i].owners += module.parameters.empty() ? 0 : 1;
+    result[i].layers += result[i].elements > 0 && !is_container(module) ? 1 : 0;
     if (!module.parent.valid()) continue;
     Subtree& parent = result[module.parent.index()];
     parent.elements += result[i].elements;
-    parent.owners += result[i].owners;
+    parent.layers += result[i].layers;
     parent.has_children = true;
   }
   return result;
@@ -124,8 +131,9 @@ std::vector<ModuleId> leaf_modules_by_granularity(const Model& model, std::int64
   std::vector<ModuleId> leaves;
   for (std::size_t i = 0; i < trees.size(); ++i) {
     const Subtree& tree = trees[i];
-    if (!tree.has_children || tree.owners == 0 || tree.elements > kLargestLeaf) continue;
-    if (tree.elements / tree.owners <= threshold) leaves.emplace_back(i);
+    if (!tree.has_children || tree.layers == 0 || tree.elements > kLargestLeaf) continue;
+    if (is_container(model.modules[i])) continue;
+    if (tree.elements / tree.layers <= threshold) leaves.emplace_back(i);
   }
   return leaves;
 }

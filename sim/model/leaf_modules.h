@@ -12,7 +12,9 @@ namespace zerosim {
 
 /// What `stage3_module_granularity_threshold` makes leaves: a module with children and parameters
 /// below it, at most 1e9 of them, whose granularity, floor(parameters of the subtree / modules of
-/// the subtree that own some, itself included), is at most `threshold`; the topmost ones (C2.5b).
+/// the subtree below which there are some, itself included, containers left out), is at most
+/// `threshold`; the topmost ones (C2.5b). Example: a GPT block of 49,984 elements has 9 such
+/// modules (itself, two norms, attention with 2 Linears, MLP with 2): 5,553.
 [[nodiscard]] std::vector<ModuleId> leaf_modules_by_granularity(const Model& model,
                                                                 std::int64_t threshold);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,29 +26,14 @@ void reject_unsupported(const Strategy& strategy) {
   if (strategy.framework != Framework::DeepSpeed) {
     return;
   }
-  if (strategy.zero.stage == 3 && strategy.version != "0.19") {
-    throw ConfigError(format("{}: stage 3 is simulated as DeepSpeed 0.19 runs it, not {}",
-                             strategy.name, strategy.version));
-  }
   if (strategy.zero.stage == 3 && !strategy.zero.memory_efficient_linear) {
     throw ConfigError(format(
         "{}: memory_efficient_linear false keeps gathered weights for backward (C2.7) and is not "
         "simulated yet",
         strategy.name));
   }
-}
-
-void reject_unsupported(const Strategy& strategy, const BuildOptions& options) {
-  if (strategy.framework != Framework::DeepSpeed || strategy.zero.stage != 3) {
-    return;
-  }
-  if (varies(options.routing)) {
-    throw ConfigError(
-        format("{}: stage 3 with routing that changes from micro batch to micro batch (rule 87) is "
-               "not simulated yet",
-               strategy.name));
-  }
-  if (strategy.overflow_steps > 0 && strategy.precision == Precision::Fp16) {
+  if (strategy.zero.stage == 3 && strategy.overflow_steps > 0 &&
+      strategy.precision == Precision::Fp16) {
     throw ConfigError(format("{}: overflow steps of stage 3 are not simulated yet", strategy.name));
   }
 }
@@ -70,45 +54,50 @@ std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context,
                                                : make_zero12(context, layout, rank);
 }
 
-/// The models of micro batches, where routing makes them differ: only `forward` and the experts'
-/// tokens do, all ids are those of `given`. Alike ones are one.
+/// The model as a micro batch runs it: experts have their tokens; at stage 3 leaf modules are one
+/// unit each. Only `forward`, the experts' tokens and what leaves own differ, ids do not.
 class RoutedModels {
  public:
-  RoutedModels(const Model& given, const Routing& routing, std::int64_t tokens)
-      : given_(given), routing_(routing), tokens_(tokens) {}
+  RoutedModels(const Model& given, const Strategy& strategy, const BatchShape& batch,
+               const Routing& routing)
+      : given_(given), routing_(routing), tokens_(batch.tokens()) {
+    if (strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3) {
+      leaves_ = leaf_modules(strategy.zero, given);
+    }
+  }
 
+  /// Alike ones are one; the given one if nothing differs.
   const Model& of(const MicroBatch& micro) {
-    Model routed = route_tokens(given_, routing_, tokens_, {micro.step, micro.index});
+    if (given_.moe_blocks.empty() && leaves_.empty()) {
+      return given_;
+    }
+    if (!models_.empty() && !varies(routing_)) {
+      return models_.begin()->second;
+    }
+    Model routed = given_.moe_blocks.empty()
+                       ? given_
+                       : route_tokens(given_, routing_, tokens_, {micro.step, micro.index});
     std::vector<std::vector<std::int64_t>> key;
     for (const MoeBlock& block : routed.moe_blocks) {
       key.push_back(block.tokens);
     }
-    return models_.try_emplace(std::move(key), std::move(routed)).first->second;
+    const auto known = models_.find(key);
+    if (known != models_.end()) {
+      return known->second;
+    }
+    if (!leaves_.empty()) {
+      routed = with_leaf_modules(std::move(routed), leaves_);
+    }
+    return models_.emplace(std::move(key), std::move(routed)).first->second;
   }
 
  private:
   const Model& given_;
   const Routing& routing_;
   std::int64_t tokens_;
+  std::vector<ModuleId> leaves_;
   std::map<std::vector<std::vector<std::int64_t>>, Model> models_;
 };
-
-/// The model as it runs, where that differs: experts have their tokens; at stage 3 leaf modules are
-/// one unit each.
-std::optional<Model> as_run(const Model& model, const Strategy& strategy, const BatchShape& batch,
-                            const BuildOptions& options) {
-  std::optional<Model> changed;
-  if (!model.moe_blocks.empty()) {
-    changed = route_tokens(model, options.routing, batch.tokens(), {options.first_step, 0});
-  }
-  const bool stage3 = strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3;
-  const std::vector<ModuleId> leaves =
-      stage3 ? leaf_modules(strategy.zero, model) : std::vector<ModuleId>();
-  if (!leaves.empty()) {
-    changed = with_leaf_modules(changed ? *std::move(changed) : model, leaves);
-  }
-  return changed;
-}
 
 bool has_idle_expert(const Model& model) {
   return std::any_of(model.moe_blocks.begin(), model.moe_blocks.end(), [](const MoeBlock& block) {
@@ -159,9 +148,8 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
         format("strategy \"{}\" runs on one GPU, not on {}", strategy.name, options.world_size));
   }
   reject_unsupported(strategy);
-  reject_unsupported(strategy, options);
-  const std::optional<Model> changed = as_run(given, strategy, batch, options);
-  const Model& model = changed ? *changed : given;
+  RoutedModels routed(given, strategy, batch, options.routing);
+  const Model& model = routed.of({options.first_step, 0, false});
 
   Program program;
   program.strategy = strategy.name;
@@ -190,13 +178,25 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   const GroupId data_parallel(1);
   builder.add_communicator(world, "WORLD");
   builder.add_communicator(data_parallel, "DP");
-  RoutedModels routed(given, options.routing, batch.tokens());
+  GroupId hpz;
+  if (strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3 &&
+      strategy.zero.hpz_partition_size > 1) {
+    const std::int64_t size = strategy.zero.hpz_partition_size;
+    if (options.world_size % size != 0) {
+      throw ConfigError(format("{}: zero_hpz_partition_size {} does not divide the {} ranks",
+                               strategy.name, size, options.world_size));
+    }
+    hpz = GroupId(program.groups.size());
+    program.groups.push_back({"hpZ", static_cast<int>(size)});
+    builder.add_communicator(hpz, "hpZ");
+  }
   const FrameworkContext context{model,
                                  strategy,
                                  builder,
                                  options.world_size,
                                  options.first_step,
                                  world,
+                                 hpz,
                                  data_parallel,
                                  any_idle_expert(model, routed, strategy, options),
                                  &program.assumptions};

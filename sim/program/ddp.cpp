@@ -113,7 +113,7 @@ class Ddp : public FrameworkHooks {
         synchronised_(context.first_step *
                       (options_.no_sync ? std::int64_t{1} : strategy_.grad_accum)),
         states_allocated_(context.first_step > overflow_steps_) {
-    select_model(model_);
+    use_model(model_);
     ready_order_ = arrival_;
     if (distributed_) {
       check_parameters(context);
@@ -138,23 +138,7 @@ class Ddp : public FrameworkHooks {
     }
   }
 
-  void select_model(const Model& model) override {
-    if (selected_ == &model) {
-      return;
-    }
-    selected_ = &model;
-    arrival_ = arrival_order(model);
-    std::vector<bool> arrives(model.parameters.size());
-    for (const ParameterId id : arrival_) {
-      arrives[id.index()] = true;
-    }
-    unused_.clear();
-    for (const ParameterId id : trainable_) {
-      if (!arrives[id.index()]) {
-        unused_.push_back(id);
-      }
-    }
-  }
+  void select_model(const Model& model) override { use_model(model); }
 
   void begin_forward(const MicroBatch& micro) override {
     micro_ = micro;
@@ -236,6 +220,24 @@ class Ddp : public FrameworkHooks {
   }
 
  private:
+  void use_model(const Model& model) {
+    if (selected_ == &model) {
+      return;
+    }
+    selected_ = &model;
+    arrival_ = arrival_order(model);
+    std::vector<bool> arrives(model.parameters.size());
+    for (const ParameterId id : arrival_) {
+      arrives[id.index()] = true;
+    }
+    unused_.clear();
+    for (const ParameterId id : trainable_) {
+      if (!arrives[id.index()]) {
+        unused_.push_back(id);
+      }
+    }
+  }
+
   [[nodiscard]] Bytes of(std::int64_t elements) const {
     return Bytes(elements) * dtype_bytes(options_.parameter_dtype);
   }

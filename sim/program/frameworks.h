@@ -22,6 +22,7 @@ struct FrameworkContext {
   int world_size = 1;
   int first_step = 2;
   GroupId world;              ///< default group: stage 3's gathers and reduce-scatters
+  GroupId hpz;                ///< consecutive ranks of a secondary partition (C9); may not be there
   GroupId data_parallel;      ///< its clone: reductions of stages 0 to 2, overflow flags
   bool idle_experts = false;  ///< some micro batch leaves an expert without tokens
   std::vector<std::string>* assumptions = nullptr;  ///< the Program's, which get what is assumed

@@ -58,7 +58,8 @@ void OptimizerOffload::initialize() {
 
 void OptimizerOffload::allocate_moments() {
   for (const FlatGroup& group : layout_.groups) {
-    on_host(Bytes(group.partition) * (2 * kFp32), MemoryClass::OptimizerStates, "adam_moments",
+    on_host(Bytes(group.partition) * (std::int64_t{2} * kFp32), MemoryClass::OptimizerStates,
+            "adam_moments",
             /*pinned=*/false);
   }
 }
@@ -144,7 +145,7 @@ void OptimizerOffload::read_norm() {
 
 void OptimizerOffload::update(std::size_t group) {
   const std::int64_t s = layout_.groups[group].partition;
-  pass("scale", Bytes(s) * (2 * kFp32));
+  pass("scale", Bytes(s) * (std::int64_t{2} * kFp32));
   const AdamUpdate adam = adam_update(strategy_.optimizer, s, 1);
   BufferId temporary;
   if (adam.temporary.count() > 0) {

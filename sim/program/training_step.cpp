@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim {
 
@@ -102,7 +103,7 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
 }
 
 TrainingWalk::Course TrainingWalk::course_of(const Model& model) const {
-  Course course{training_events(model, strategy_.checkpointing), {}};
+  Course course{&model, training_events(model, strategy_.checkpointing), {}};
   BatchShape attention_batch = batch_;
   // Selective checkpointing recomputes the attention core: it keeps what flash attention keeps.
   attention_batch.flash_attention |= strategy_.checkpointing == ActivationCheckpointing::Selective;
@@ -183,6 +184,15 @@ bool TrainingWalk::is_block_root(ModuleId module) const {
   return is_block_root_of(model_, module);
 }
 
+bool TrainingWalk::is_in_leaf(ModuleId module) const {
+  for (; module.valid(); module = model_.modules[module.index()].parent) {
+    if (model_.modules[module.index()].leaf) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void TrainingWalk::handle(const TrainingEvent& event) {
   const bool block_root = checkpointed(event.module) && is_block_root(event.module);
   const int block = model_.modules[event.module.index()].block;
@@ -199,7 +209,7 @@ void TrainingWalk::handle(const TrainingEvent& event) {
       forward(event);
       break;
     case Kind::PostForward:
-      hooks_.post_forward(event.module);
+      hooks_.post_forward(event.module, event.recompute);
       break;
     case Kind::PreBackward:
       builder_.set_phase(Phase::Backward);
@@ -258,6 +268,7 @@ void TrainingWalk::cast_weight(std::size_t operation, bool keep) {
 void TrainingWalk::forward(const TrainingEvent& event) {
   const auto operation = static_cast<std::size_t>(event.operation);
   const OperatorCost& cost = course_->costs[operation];
+  hooks_.pre_operator(course_->model->operators[operation]);
   const bool keep = !checkpointed(event.module) || event.recompute;
   BufferId working_set;
   if (keep) {
@@ -294,7 +305,7 @@ void TrainingWalk::backward(const TrainingEvent& event) {
   for (const Kernel& kernel : cost.backward_weights) {
     builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
   }
-  produce_gradients(model_.operators[operation]);
+  produce_gradients(course_->model->operators[operation]);
   builder_.free(workspace);
   free_saved(operation);
   builder_.free(gradient_);
@@ -302,25 +313,40 @@ void TrainingWalk::backward(const TrainingEvent& event) {
 }
 
 void TrainingWalk::produce_gradients(const Operator& op) {
-  const int bytes = dtype_bytes(autocast_ ? Dtype::F32 : model_dtype(strategy_.precision));
-  for (const ParameterId id : op.gradients) {
-    const Parameter& parameter = model_.parameters[id.index()];
-    if (!parameter.trainable) {
-      continue;
-    }
-    const BufferId gradient =
-        builder_.allocate(Bytes(parameter.elements) * bytes, MemoryClass::Gradients, "gradient",
-                          kComputeStream, "C6.1");
-    if (autocast_ && op.kind == OperatorKind::Linear) {
-      BufferId low = builder_.allocate(Bytes(parameter.elements) * 2, MemoryClass::TemporaryBuffers,
-                                       "autocast_gradient");
-      builder_.kernel(kComputeStream,
-                      memory_kernel("autocast_gradient", Bytes(parameter.elements) * 6),
-                      HostWork::BackwardLaunch, "D1.8");
-      builder_.free(low);
-    }
-    hooks_.gradient_ready(id, gradient);
+  // ZeRO-3's own linear function hands the weight's gradient over before the bias' (C2.7; flushes
+  // of the stage-3 recordings), PyTorch's the other way round.
+  // Gradients of a leaf arrive in order of registration (rule 89).
+  const bool weight_first = strategy_.framework == Framework::DeepSpeed &&
+                            strategy_.zero.stage == 3 && strategy_.zero.memory_efficient_linear &&
+                            deepspeed_release(strategy_.version).linear_hands_weight_first &&
+                            op.kind == OperatorKind::Linear && !is_in_leaf(op.module);
+  if (weight_first) {
+    std::for_each(op.gradients.rbegin(), op.gradients.rend(),
+                  [&](ParameterId id) { produce_gradient(op, id); });
+  } else {
+    std::for_each(op.gradients.begin(), op.gradients.end(),
+                  [&](ParameterId id) { produce_gradient(op, id); });
   }
+}
+
+void TrainingWalk::produce_gradient(const Operator& op, ParameterId id) {
+  const Parameter& parameter = model_.parameters[id.index()];
+  if (!parameter.trainable) {
+    return;
+  }
+  const int bytes = dtype_bytes(autocast_ ? Dtype::F32 : model_dtype(strategy_.precision));
+  const BufferId gradient =
+      builder_.allocate(Bytes(parameter.elements) * bytes, MemoryClass::Gradients, "gradient",
+                        kComputeStream, "C6.1");
+  if (autocast_ && op.kind == OperatorKind::Linear) {
+    BufferId low = builder_.allocate(Bytes(parameter.elements) * 2, MemoryClass::TemporaryBuffers,
+                                     "autocast_gradient");
+    builder_.kernel(kComputeStream,
+                    memory_kernel("autocast_gradient", Bytes(parameter.elements) * 6),
+                    HostWork::BackwardLaunch, "D1.8");
+    builder_.free(low);
+  }
+  hooks_.gradient_ready(id, gradient);
 }
 
 AdamUpdate adam_update(OptimizerKind kind, std::int64_t elements, int tensors) {

@@ -62,7 +62,10 @@ class FrameworkHooks {
   virtual void select_model(const Model&) {}
   virtual void begin_forward(const MicroBatch&) {}
   virtual void pre_forward(ModuleId) {}
-  virtual void post_forward(ModuleId) {}
+  /// \param recompute  within the backward (C12.1)
+  virtual void post_forward(ModuleId, [[maybe_unused]] bool recompute) {}
+  /// An operator is about to compute forward, or again.
+  virtual void pre_operator(const Operator&) {}
   virtual void pre_backward(ModuleId) {}
   virtual void post_backward(ModuleId) {}
   /// The gradient of `parameter` has been produced into `gradient`, which the framework now owns.
@@ -88,6 +91,7 @@ class TrainingWalk {
  private:
   /// What happens in a micro batch, and at what cost.
   struct Course {
+    const Model* model = nullptr;
     std::vector<TrainingEvent> events;
     std::vector<OperatorCost> costs;  ///< by operator
   };
@@ -101,9 +105,11 @@ class TrainingWalk {
   void free_saved(std::size_t operation);
   void cast_weight(std::size_t operation, bool keep);
   void produce_gradients(const Operator& op);
+  void produce_gradient(const Operator& op, ParameterId id);
   void synchronize_timer(int step);
   [[nodiscard]] bool checkpointed(ModuleId module) const;
   [[nodiscard]] bool is_block_root(ModuleId module) const;
+  [[nodiscard]] bool is_in_leaf(ModuleId module) const;
 
   struct Saved {
     BufferId activations, logits, cast_weight;

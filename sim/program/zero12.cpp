@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/program/flat_layout.h"
@@ -20,7 +21,7 @@ namespace {
 
 class Zero12 : public FrameworkHooks {
  public:
-  Zero12(const FrameworkContext& context, const FlatLayout& layout, Rank rank)
+  Zero12(const FrameworkContext& context, FlatLayout layout, Rank rank)
       : model_(context.model),
         strategy_(context.strategy),
         zero_(context.strategy.zero),
@@ -28,7 +29,7 @@ class Zero12 : public FrameworkHooks {
         group_(context.data_parallel),
         world_size_(context.world_size),
         rank_(rank.value()),
-        layout_(layout),
+        layout_(std::move(layout)),
         bucket_(context, layout_, [this](BucketEntry& entry) { keep_my_part(entry); }),
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
         local_bytes_(dtype_bytes(local_dtype())),

@@ -63,9 +63,13 @@ class Zero3 : public FrameworkHooks {
         world_size_(context.world_size),
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
         gradient_bytes_(dtype_bytes(strategy_.grad_accum_dtype)),
-        coordinator_(model_, zero_),
+        release_(deepspeed_release(strategy_.version)),
+        coordinator_(model_, zero_, release_),
         full_(model_.parameters.size()),
         in_flight_(model_.parameters.size()),
+        hpz_(context.hpz),
+        hpz_size_(zero_.hpz_partition_size),
+        secondary_(model_.parameters.size()),
         steady_(context.first_step > 0) {
     gather_stream_ = zero_.overlap_comm ? builder_.add_stream("all_gather") : kComputeStream;
     reduce_stream_ = zero_.overlap_comm ? builder_.add_stream("reduce") : kComputeStream;
@@ -77,7 +81,12 @@ class Zero3 : public FrameworkHooks {
     }
     sub_groups_ = cut_sub_groups();
     if (steady_) {
-      coordinator_.skip_recording(fetch_order(training_events(model_, strategy_.checkpointing)));
+      const std::vector<TrainingEvent> events = training_events(model_, strategy_.checkpointing);
+      if (release_.resets_before_forward && !any_uses_others()) {
+        coordinator_.skip_recording(fetch_order(events));
+      } else {
+        warm_up(events);
+      }
     }
   }
 
@@ -95,22 +104,47 @@ class Zero3 : public FrameworkHooks {
       allocate_moments();
       coordinator_.gather_persistent();
       for (std::size_t i = 0; i < full_.size(); ++i) {
+        // What no step changes keeps its secondary copy (rule 81).
+        if (has_secondaries() && !model_.parameters[i].trainable) {
+          make_secondary(ParameterId(i));
+        }
         if (coordinator_.persistent()[i]) {
           allocate_full(ParameterId(i), kComputeStream, "C1.7");
         }
+      }
+    } else if (has_secondaries()) {
+      for (std::size_t i = 0; i < full_.size(); ++i) {  // made when the model is partitioned
+        make_secondary(ParameterId(i));
       }
     }
   }
 
   void begin_forward(const MicroBatch& micro) override {
     micro_ = micro;
-    coordinator_.begin_forward();
+    verify(coordinator_.begin_forward());
   }
 
-  void pre_forward(ModuleId module) override { fetch(module); }
-  void pre_backward(ModuleId module) override { fetch(module); }
-  void post_forward(ModuleId module) override { release(module); }
-  void post_backward(ModuleId module) override { release(module); }
+  void pre_forward(ModuleId module) override { fetch(module, Pass::Forward); }
+  void pre_backward(ModuleId module) override { fetch(module, Pass::Backward); }
+  void post_forward(ModuleId module, bool recompute) override {
+    release(module, recompute ? Pass::Recompute : Pass::Forward);
+  }
+  void post_backward(ModuleId module) override { release(module, Pass::Backward); }
+
+  // C2.6: a parameter of another module is gathered on the spot unless it is there.
+  void pre_operator(const Operator& op) override {
+    if (op.parameters.empty() || !uses_others(op)) {
+      return;
+    }
+    for (const ParameterId id : coordinator_.access(op.module, op.parameters)) {
+      allocate_full(id, kComputeStream, "C2.6");
+      if (!alone()) {
+        collective(CollectiveKind::AllGather, partition(elements(id)), padded(elements(id)),
+                   model_dtype(strategy_.precision), world_, kComputeStream, /*async=*/false,
+                   "C2.6");
+      }
+    }
+  }
 
   void gradient_ready(ParameterId id, BufferId gradient) override {
     builder_.host({HostWork::GradientHook}, "C6.1");
@@ -128,6 +162,7 @@ class Zero3 : public FrameworkHooks {
   }
 
   void end_backward() override {  // C6.7, C4.8
+    verify(coordinator_.finish_backward());
     reduce_bucket();
     builder_.host_wait_stream(reduce_stream_, "C6.7");
     free_parameters(coordinator_.end_backward(), "C4.8");
@@ -144,10 +179,13 @@ class Zero3 : public FrameworkHooks {
     for (const SubGroup& group : sub_groups_) {
       update(group);
     }
+    drop_secondaries();
     gather_persistent();
   }
 
  private:
+  using Pass = Zero3Coordinator::Pass;
+
   [[nodiscard]] std::int64_t elements(ParameterId id) const {
     return model_.parameters[id.index()].elements;
   }
@@ -191,13 +229,103 @@ class Zero3 : public FrameworkHooks {
     return builder_.collective(caller, collective, rule);
   }
 
+  // C4.1: rank 0 broadcasts the length of each list and the list, and the host reads both.
+  void verify(const std::vector<std::int64_t>& lengths) {
+    for (const std::int64_t length : lengths) {
+      if (release_.verifies_list_lengths) {
+        broadcast(1);
+      }
+      broadcast(length);
+    }
+  }
+
+  void broadcast(std::int64_t elements) {
+    if (alone()) {
+      return;
+    }
+    Collective broadcast;
+    broadcast.kind = CollectiveKind::Broadcast;
+    broadcast.input_elements = broadcast.output_elements = elements;
+    broadcast.dtype = Dtype::I64;
+    broadcast.group = world_;
+    broadcast.root = 0;
+    builder_.host_wait(builder_.collective(kComputeStream, broadcast, "C4.1"), "C4.1");
+  }
+
+  [[nodiscard]] bool any_uses_others() const {
+    return std::any_of(model_.operators.begin(), model_.operators.end(),
+                       [this](const Operator& op) { return uses_others(op); });
+  }
+
+  // Where steady steps depend on what came before (rules 30, 31, 84), the coordinator goes through
+  // two steps first; more than three micro batches of each add nothing.
+  void warm_up(const std::vector<TrainingEvent>& events) {
+    constexpr std::int64_t kMicroBatches = 3;
+    for (int step = 0; step < 2; ++step) {
+      for (std::int64_t i = 0; i < std::min(strategy_.grad_accum, kMicroBatches); ++i) {
+        (void)coordinator_.begin_forward();
+        for (const TrainingEvent& event : events) {
+          rehearse(event);
+        }
+        (void)coordinator_.finish_backward();
+        (void)coordinator_.end_backward();
+      }
+      (void)coordinator_.release_all();
+      coordinator_.gather_persistent();
+    }
+  }
+
+  void rehearse(const TrainingEvent& event) {
+    switch (event.kind) {
+      case TrainingEvent::Kind::PreForward:
+        (void)coordinator_.fetch(event.module, Pass::Forward);
+        break;
+      case TrainingEvent::Kind::PreBackward:
+        (void)coordinator_.fetch(event.module, Pass::Backward);
+        break;
+      case TrainingEvent::Kind::Forward: {
+        const Operator& op = model_.operators[static_cast<std::size_t>(event.operation)];
+        if (uses_others(op)) {
+          (void)coordinator_.access(op.module, op.parameters);
+        }
+        break;
+      }
+      case TrainingEvent::Kind::PostForward:
+        (void)coordinator_.release(event.module, event.recompute ? Pass::Recompute : Pass::Forward);
+        break;
+      case TrainingEvent::Kind::PostBackward:
+        (void)coordinator_.release(event.module, Pass::Backward);
+        break;
+      case TrainingEvent::Kind::Backward:
+        break;
+    }
+  }
+
+  // Whether the operator's module, or the leaf that it is in, does not own all it computes with.
+  [[nodiscard]] bool uses_others(const Operator& op) const {
+    ModuleId owner = op.module;
+    for (ModuleId m = op.module; m.valid(); m = model_.modules[m.index()].parent) {
+      if (model_.modules[m.index()].leaf) {
+        owner = m;
+      }
+    }
+    const std::vector<ParameterId>& own = model_.modules[owner.index()].parameters;
+    return std::any_of(op.parameters.begin(), op.parameters.end(), [&](ParameterId id) {
+      return std::find(own.begin(), own.end(), id) == own.end();
+    });
+  }
+
   /// \name Parameters (C2 to C5)
   ///@{
-  void fetch(ModuleId module) {
+  void fetch(ModuleId module, Pass pass) {
     builder_.host({HostWork::ModuleHook}, "C2.2");
-    const Zero3Coordinator::Fetch fetch = coordinator_.fetch(module);
+    const Zero3Coordinator::Fetch fetch = coordinator_.fetch(module, pass);
+    for (const ParameterId id : fetch.cancelled) {  // rule 87
+      wait_for(id);
+    }
+    free_parameters(fetch.cancelled, "C4.1");
     issue(fetch.now, "C4.3");
-    for (const ParameterId id : model_.modules[module.index()].parameters) {
+    for (const ParameterId id : coordinator_.parameters_of(module)) {
       if (in_flight_[id.index()]) {
         wait_for(id);
       }
@@ -206,7 +334,53 @@ class Zero3 : public FrameworkHooks {
     issue(fetch.prefetched, "C5.4");
   }
 
+  /// \name hpZ (C9)
+  ///@{
+  [[nodiscard]] bool has_secondaries() const { return hpz_size_ > 1; }
+
+  void make_secondary(ParameterId id) {
+    secondary_[id.index()] = allocate(Bytes(padded(elements(id)) / hpz_size_) * bytes_,
+                                      MemoryClass::Parameters, "secondary_partition", "C9.2");
+  }
+
+  // At its first release after a step a parameter gets a secondary partition, and the host waits.
+  void keep_secondary(ParameterId id) {
+    if (!has_secondaries() || secondary_[id.index()].valid()) {
+      return;
+    }
+    make_secondary(id);
+    const OpId copy = builder_.kernel(
+        kComputeStream,
+        memory_kernel("copy_secondary", Bytes(padded(elements(id)) / hpz_size_) * bytes_ * 3, 2),
+        HostWork::KernelLaunch, "C9.2");
+    builder_.host_wait(copy, "C9.2");
+  }
+
+  // C9.4, rule 81: those of the optimizer's parameters.
+  void drop_secondaries() {
+    for (std::size_t i = 0; i < secondary_.size(); ++i) {
+      if (model_.parameters[i].trainable) {
+        builder_.free(secondary_[i], "C9.4");
+      }
+    }
+  }
+  ///@}
+
+  // Parameters with a secondary partition are gathered apart, and first (rule 54).
   void issue(const std::vector<ParameterId>& parameters, std::string_view rule) {
+    if (has_secondaries()) {
+      std::vector<ParameterId> sorted = parameters;
+      const auto first_global =
+          std::stable_partition(sorted.begin(), sorted.end(),
+                                [this](ParameterId id) { return secondary_[id.index()].valid(); });
+      issue_alike({sorted.begin(), first_global}, rule);
+      issue_alike({first_global, sorted.end()}, rule);
+    } else {
+      issue_alike(parameters, rule);
+    }
+  }
+
+  void issue_alike(const std::vector<ParameterId>& parameters, std::string_view rule) {
     if (parameters.empty()) {
       return;
     }
@@ -225,13 +399,14 @@ class Zero3 : public FrameworkHooks {
     Gather& gather = gathers_.emplace_back();
     gather.parameters = parameters;
     gather.pending = parameters.size();
-    std::int64_t pieces = 0;
+    std::int64_t whole = 0;
     for (const ParameterId id : parameters) {
-      pieces += partition(elements(id));
+      whole += padded(elements(id));
       in_flight_[id.index()] = index;
     }
+    const bool local = secondary_[parameters.front().index()].valid();
+    const std::int64_t pieces = whole / (local ? hpz_size_ : world_size_);
     const Dtype dtype = model_dtype(strategy_.precision);
-    const std::int64_t whole = pieces * world_size_;
     const bool by_all_reduce = zero_.use_all_reduce_for_fetch_params && parameters.size() > 1;
     if (parameters.size() == 1 || alone()) {
       for (const ParameterId id : parameters) {
@@ -256,8 +431,8 @@ class Zero3 : public FrameworkHooks {
       gather.collective = collective(CollectiveKind::AllReduce, whole, whole, dtype, world_,
                                      gather_stream_, /*async=*/true, "C3.6");
     } else {
-      gather.collective = collective(CollectiveKind::AllGather, pieces, whole, dtype, world_,
-                                     gather_stream_, /*async=*/true, rule);
+      gather.collective = collective(CollectiveKind::AllGather, pieces, whole, dtype,
+                                     local ? hpz_ : world_, gather_stream_, /*async=*/true, rule);
     }
   }
 
@@ -295,13 +470,14 @@ class Zero3 : public FrameworkHooks {
     }
   }
 
-  void release(ModuleId module) {
+  void release(ModuleId module, Pass pass) {
     builder_.host({HostWork::ModuleHook}, "C2.3");
-    free_parameters(coordinator_.release(module), "C4.6");
+    free_parameters(coordinator_.release(module, pass), "C4.6");
   }
 
   void free_parameters(const std::vector<ParameterId>& parameters, std::string_view rule) {
     for (const ParameterId id : parameters) {
+      keep_secondary(id);
       builder_.free(full_[id.index()], rule);
     }
   }
@@ -379,20 +555,20 @@ class Zero3 : public FrameworkHooks {
   ///@{
   [[nodiscard]] std::vector<SubGroup> cut_sub_groups() const {
     std::vector<SubGroup> groups;
-    bool open = false;
-    for (const Parameter& parameter : model_.parameters) {
-      if (!parameter.trainable) {
-        continue;
+    for (const std::vector<ParameterId>& members :
+         optimizer_groups(model_, strategy_.optimizer_groups)) {
+      bool open = false;
+      for (const ParameterId id : members) {
+        if (!open) {
+          groups.emplace_back();
+        }
+        SubGroup& group = groups.back();
+        const std::int64_t piece = partition(elements(id));
+        group.elements += piece;
+        group.largest = std::max(group.largest, piece);
+        ++group.tensors;
+        open = group.elements < zero_.sub_group_size;
       }
-      if (!open) {
-        groups.emplace_back();
-      }
-      SubGroup& group = groups.back();
-      const std::int64_t piece = partition(parameter.elements);
-      group.elements += piece;
-      group.largest = std::max(group.largest, piece);
-      ++group.tensors;
-      open = group.elements < zero_.sub_group_size;
     }
     return groups;
   }
@@ -490,6 +666,7 @@ class Zero3 : public FrameworkHooks {
   int world_size_;
   int bytes_;           ///< of an element in the model's type
   int gradient_bytes_;  ///< in the accumulation type
+  const DeepSpeedRelease& release_;
   Zero3Coordinator coordinator_;
   StreamId gather_stream_;
   StreamId reduce_stream_;
@@ -497,6 +674,9 @@ class Zero3 : public FrameworkHooks {
   std::vector<BufferId> full_;                         ///< gathered parameters
   std::vector<std::optional<std::size_t>> in_flight_;  ///< by parameter: index into gathers_ (C4.4)
   std::vector<Gather> gathers_;
+  GroupId hpz_;
+  std::int64_t hpz_size_;            ///< ranks; 1: none
+  std::vector<BufferId> secondary_;  ///< by parameter (C9)
   Throttle fetch_throttle_;
   Throttle reduce_throttle_;
   std::vector<BucketEntry> bucket_;

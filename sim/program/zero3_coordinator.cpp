@@ -27,68 +27,169 @@ std::vector<bool> persistent_parameters(const Model& model, const ZeroOptions& o
   return persistent;
 }
 
-Zero3Coordinator::Zero3Coordinator(const Model& model, const ZeroOptions& options)
+Zero3Coordinator::Zero3Coordinator(const Model& model, const ZeroOptions& options,
+                                   const DeepSpeedRelease& release)
     : model_(&model),
       options_(options),
+      release_(&release),
       // The engine forces one parameter a hook (rule 35).
       prefetch_bucket_size_(options.allgather_sequential ? 1 : options.prefetch_bucket_size),
       persistent_(persistent_parameters(model, options)),
       gathered_(model.parameters.size(), false),
-      active_modules_(model.parameters.size(), 0),
-      fetched_for_(model.parameters.size(), kNever) {}
+      active_(model.parameters.size()),
+      fetched_for_(model.parameters.size(), kNever),
+      request_of_(model.parameters.size()),
+      mode_(release.resets_before_forward ? Mode::Invalid : Mode::Record) {}
 
 void Zero3Coordinator::skip_recording(const std::vector<ModuleId>& trace) {
   trace_ = trace;
   complete_trace();
 }
 
+const std::vector<ParameterId>& Zero3Coordinator::parameters_of(ModuleId module) const {
+  const auto found = with_external_.find(module);
+  return found != with_external_.end() ? found->second : model_->modules[module.index()].parameters;
+}
+
+// What modules own and use when the trace is complete counts, not when each was recorded (rule 84).
 void Zero3Coordinator::complete_trace() {
-  recording_ = false;
+  mode_ = Mode::Complete;
   trace_parameters_.clear();
   for (std::size_t step = 0; step < trace_.size(); ++step) {
-    for (const ParameterId id : model_->modules[trace_[step].index()].parameters) {
+    for (const ParameterId id : parameters_of(trace_[step])) {
       trace_parameters_.push_back({id, static_cast<std::int64_t>(step)});
     }
   }
 }
 
-void Zero3Coordinator::begin_forward() {
+std::vector<std::int64_t> Zero3Coordinator::reset_step() {
+  std::vector<std::int64_t> lengths;
+  if (mode_ == Mode::Invalid) {
+    mode_ = Mode::Record;
+    trace_.clear();
+    lengths = {0};
+  } else if (mode_ == Mode::Record) {
+    complete_trace();
+    const auto modules = static_cast<std::int64_t>(trace_.size());
+    const auto parameters = static_cast<std::int64_t>(trace_parameters_.size());
+    lengths = {modules, parameters, parameters};
+  }
   step_id_ = 0;
   available_ = 0;
   queue_front_ = 0;
   std::fill(fetched_for_.begin(), fetched_for_.end(), kNever);
+  return lengths;
 }
 
-Zero3Coordinator::Fetch Zero3Coordinator::fetch(ModuleId id) {
-  const Module& module = model_->modules[id.index()];
+std::vector<std::int64_t> Zero3Coordinator::begin_forward() {
+  return release_->resets_before_forward ? reset_step() : std::vector<std::int64_t>();
+}
+
+std::vector<std::int64_t> Zero3Coordinator::finish_backward() {
+  return release_->resets_before_forward ? std::vector<std::int64_t>() : reset_step();
+}
+
+// A parameter is held by a set of modules, each once.
+void Zero3Coordinator::activate(ParameterId parameter, ModuleId module) {
+  std::vector<ModuleId>& holders = active_[parameter.index()];
+  if (std::find(holders.begin(), holders.end(), module) == holders.end()) {
+    holders.push_back(module);
+  }
+}
+
+void Zero3Coordinator::deactivate(ParameterId parameter, ModuleId module) {
+  std::erase(active_[parameter.index()], module);
+}
+
+void Zero3Coordinator::request(const std::vector<ParameterId>& parameters) {
+  for (const ParameterId parameter : parameters) {
+    gathered_[parameter.index()] = true;
+    request_of_[parameter.index()] = static_cast<std::uint32_t>(waited_.size());
+  }
+  waited_.push_back(false);
+}
+
+Zero3Coordinator::Fetch Zero3Coordinator::fetch(ModuleId id, Pass pass) {
   Fetch fetch;
-  for (const ParameterId parameter : module.parameters) {
+  const auto step = static_cast<std::size_t>(step_id_);
+  if (mode_ == Mode::Complete && (step >= trace_.size() || trace_[step] != id)) {
+    fetch.cancelled = drop_trace();
+  }
+  if (pass == Pass::Backward) {
+    active_backward_.push_back(id);
+  }
+  const std::vector<ParameterId>& parameters = parameters_of(id);
+  for (const ParameterId parameter : parameters) {
     if (!gathered_[parameter.index()]) {
-      gathered_[parameter.index()] = true;
       available_ += elements(parameter);
       fetch.now.push_back(parameter);
     }
-    ++active_modules_[parameter.index()];
+    activate(parameter, id);
   }
   std::sort(fetch.now.begin(), fetch.now.end());
-  if (recording_) {
+  if (!fetch.now.empty()) {
+    request(fetch.now);
+  }
+  for (const ParameterId parameter : parameters) {
+    if (!waited_.empty()) {
+      waited_[request_of_[parameter.index()]] = true;
+    }
+  }
+  if (mode_ == Mode::Record) {
     trace_.push_back(id);
-  } else {
-    ZS_CHECK(static_cast<std::size_t>(step_id_) < trace_.size() &&
-                 trace_[static_cast<std::size_t>(step_id_)] == id,
-             "module event does not match the recorded trace");
-    pop_own_parameters(module);
+  } else if (mode_ == Mode::Complete) {
+    pop_own_parameters(parameters);
     fetch.prefetched = take_prefetch();
   }
   ++step_id_;
   return fetch;
 }
 
+// Rule 87: what is on its way is waited for and released unused.
+std::vector<ParameterId> Zero3Coordinator::drop_trace() {
+  mode_ = Mode::Invalid;
+  std::vector<ParameterId> cancelled;
+  for (std::size_t i = 0; i < gathered_.size(); ++i) {
+    const bool on_its_way = gathered_[i] && !waited_.empty() && !waited_[request_of_[i]];
+    if (on_its_way) {
+      drop(cancelled, ParameterId(i));
+    }
+  }
+  waited_.assign(waited_.size(), true);
+  return cancelled;
+}
+
+// Rule 84: not counted as available.
+std::vector<ParameterId> Zero3Coordinator::access(ModuleId module,
+                                                  std::span<const ParameterId> parameters) {
+  std::vector<ParameterId> now;
+  const std::vector<ParameterId>& known = parameters_of(module);
+  for (const ParameterId parameter : parameters) {
+    const bool external = std::find(known.begin(), known.end(), parameter) == known.end();
+    if (external && !gathered_[parameter.index()]) {
+      now.push_back(parameter);
+    }
+  }
+  if (now.empty()) {
+    return now;
+  }
+  std::vector<ParameterId> all = known;
+  all.insert(all.end(), now.begin(), now.end());
+  std::sort(all.begin(), all.end());
+  with_external_[module] = std::move(all);
+  request(now);
+  waited_.back() = true;
+  for (const ParameterId parameter : now) {
+    activate(parameter, module);
+  }
+  return now;
+}
+
 // C5.1: parameters that an earlier prefetch has popped are not searched again.
-void Zero3Coordinator::pop_own_parameters(const Module& module) {
-  auto remaining =
-      std::count_if(module.parameters.begin(), module.parameters.end(),
-                    [this](ParameterId id) { return fetched_for_[id.index()] < step_id_; });
+void Zero3Coordinator::pop_own_parameters(const std::vector<ParameterId>& parameters) {
+  auto remaining = std::count_if(parameters.begin(), parameters.end(), [this](ParameterId id) {
+    return fetched_for_[id.index()] < step_id_;
+  });
   for (; remaining > 0; --remaining) {
     ZS_CHECK(queue_front_ < trace_parameters_.size(), "prefetch queue is empty");
     const TraceParameter& entry = trace_parameters_[queue_front_++];
@@ -117,27 +218,64 @@ std::vector<ParameterId> Zero3Coordinator::take_prefetch() {
   }
   available_ += sum;
   std::sort(taken.begin(), taken.end());
+  if (!taken.empty()) {
+    request(taken);
+  }
   return taken;
 }
 
-std::vector<ParameterId> Zero3Coordinator::release(ModuleId id) {
-  const Module& module = model_->modules[id.index()];
-  std::vector<ParameterId> candidates;
-  for (const ParameterId parameter : module.parameters) {
-    --active_modules_[parameter.index()];
-    // While recording, persistent parameters are released too (C4.2).
-    if (recording_ || !persistent_[parameter.index()]) {
-      candidates.push_back(parameter);
-    }
+std::vector<ParameterId> Zero3Coordinator::release(ModuleId id, Pass pass) {
+  for (const ParameterId parameter : parameters_of(id)) {
+    deactivate(parameter, id);
   }
-  if (!recording_) {
-    keep_reused(candidates);
+  if (pass == Pass::Recompute && release_->holds_recomputed_frozen) {
+    hold(id);
   }
   std::vector<ParameterId> released;
-  for (const ParameterId parameter : candidates) {
+  // Without a complete trace all goes, persistent ones too (C4.2).
+  for (const ParameterId parameter : mode_ == Mode::Complete ? releasable(id) : parameters_of(id)) {
     drop(released, parameter);
   }
+  if (pass == Pass::Backward) {
+    std::erase(active_backward_, id);
+    const auto held = held_.extract(id);
+    if (!held.empty()) {
+      for (const ParameterId parameter : held.mapped()) {
+        deactivate(parameter, id);
+        if (!persistent_[parameter.index()]) {
+          drop(released, parameter);
+        }
+      }
+    }
+  }
   return released;
+}
+
+// Rule 80: to the module that is the last one active in the backward.
+void Zero3Coordinator::hold(ModuleId module) {
+  if (active_backward_.empty()) {
+    return;
+  }
+  const ModuleId holder = active_backward_.back();
+  for (const ParameterId parameter : parameters_of(module)) {
+    if (!model_->parameters[parameter.index()].trainable) {
+      activate(parameter, holder);
+      held_[holder].push_back(parameter);
+    }
+  }
+}
+
+const std::vector<ParameterId>& Zero3Coordinator::releasable(ModuleId module) {
+  const auto [found, is_new] = releasable_.try_emplace({module, step_id_});
+  if (is_new) {
+    for (const ParameterId parameter : parameters_of(module)) {
+      if (!persistent_[parameter.index()]) {
+        found->second.push_back(parameter);
+      }
+    }
+    keep_reused(found->second);
+  }
+  return found->second;
 }
 
 // C4.7: (a) a scan has promised the parameter for a later step; (b) it is used within the reuse
@@ -148,7 +286,7 @@ void Zero3Coordinator::keep_reused(std::vector<ParameterId>& candidates) const {
   for (auto step = static_cast<std::size_t>(step_id_);
        step < trace_.size() && traversed < options_.max_reuse_distance && !candidates.empty();
        ++step) {
-    for (const ParameterId met : model_->modules[trace_[step].index()].parameters) {
+    for (const ParameterId met : parameters_of(trace_[step])) {
       std::erase(candidates, met);
       traversed += elements(met);
     }
@@ -156,7 +294,7 @@ void Zero3Coordinator::keep_reused(std::vector<ParameterId>& candidates) const {
 }
 
 void Zero3Coordinator::drop(std::vector<ParameterId>& released, ParameterId id) {
-  if (gathered_[id.index()] && active_modules_[id.index()] == 0) {
+  if (gathered_[id.index()] && active_[id.index()].empty()) {
     gathered_[id.index()] = false;
     available_ -= elements(id);
     released.push_back(id);
@@ -164,15 +302,17 @@ void Zero3Coordinator::drop(std::vector<ParameterId>& released, ParameterId id) 
 }
 
 std::vector<ParameterId> Zero3Coordinator::end_backward() {
-  std::fill(active_modules_.begin(), active_modules_.end(), 0);
   std::vector<ParameterId> released;
+  active_backward_.clear();
+  held_.clear();
+  if (!release_->releases_leftovers) {
+    return released;
+  }
   for (std::size_t i = 0; i < gathered_.size(); ++i) {
+    active_[i].clear();
     if (!persistent_[i]) {
       drop(released, ParameterId(i));
     }
-  }
-  if (recording_) {
-    complete_trace();
   }
   return released;
 }
@@ -180,14 +320,22 @@ std::vector<ParameterId> Zero3Coordinator::end_backward() {
 std::vector<ParameterId> Zero3Coordinator::release_all() {
   std::vector<ParameterId> released;
   for (std::size_t i = 0; i < gathered_.size(); ++i) {
+    active_[i].clear();
     drop(released, ParameterId(i));
   }
   return released;
 }
 
 void Zero3Coordinator::gather_persistent() {
+  if (waited_.empty()) {
+    waited_.push_back(true);
+  }
   for (std::size_t i = 0; i < gathered_.size(); ++i) {
-    gathered_[i] = gathered_[i] || persistent_[i];
+    if (persistent_[i] && !gathered_[i]) {
+      gathered_[i] = true;
+      request_of_[i] = 0;
+      waited_[0] = true;
+    }
   }
 }
 

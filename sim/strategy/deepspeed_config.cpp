@@ -73,7 +73,9 @@ Strategy read_sections(DeepSpeedReading& reading) {
   strategy.settings = std::move(reading.notes.settings);
   strategy.assumptions = std::move(reading.notes.assumptions);
   strategy.warnings = std::move(reading.notes.warnings);
-  strategy.not_simulated = internal::first_not_simulated(strategy, reading.document.file());
+  strategy.not_simulated =
+      internal::first_not_simulated(strategy, reading.document.file(),
+                                    reading.flags.gpus_per_node.value_or(0) >= reading.world_size);
   return std::move(strategy);
 }
 

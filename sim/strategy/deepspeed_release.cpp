@@ -8,12 +8,17 @@
 namespace zerosim {
 
 const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_view flag) {
-  static const std::array<DeepSpeedRelease, 2> releases = {{
+  static const std::array<DeepSpeedRelease, 2> kReleases = {{
       {.name = "0.14",
        .bf16_checks_overflow = false,
        .gradient_clipping = 0.0,
        .pins_offloaded_memory = false,
        .leaf_module_classes = {},
+       .linear_hands_weight_first = false,
+       .resets_before_forward = false,
+       .verifies_list_lengths = false,
+       .releases_leftovers = false,
+       .holds_recomputed_frozen = false,
        .mics_deadlocks = false},
       {.name = "0.19",
        .bf16_checks_overflow = true,
@@ -21,9 +26,14 @@ const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_
        .pins_offloaded_memory = true,
        .leaf_module_classes = {"MixtralSparseMoeBlock", "Qwen2MoeSparseMoeBlock",
                                "Qwen3MoeSparseMoeBlock"},
+       .linear_hands_weight_first = true,
+       .resets_before_forward = true,
+       .verifies_list_lengths = true,
+       .releases_leftovers = true,
+       .holds_recomputed_frozen = true,
        .mics_deadlocks = true},
   }};
-  for (const DeepSpeedRelease& release : releases) {
+  for (const DeepSpeedRelease& release : kReleases) {
     const bool patch = version.starts_with(release.name) && version.size() > release.name.size() &&
                        version[release.name.size()] == '.';
     if (version == release.name || patch) {

@@ -22,6 +22,21 @@ struct DeepSpeedRelease {
   /// Default classes of `leaf_module` (rule 89): blocks of Hugging Face whose experts differ from
   /// rank to rank. Empty: leaf modules are known only by a call.
   std::vector<std::string> leaf_module_classes;
+  /// Stage 3's linear function gives the weight's gradient before the bias' (seen in the order of
+  /// its buckets); else PyTorch's order, the bias first.
+  bool linear_hands_weight_first = true;
+  /// \name Stage 3's coordinator
+  ///@{
+  /// Its count and its queue begin anew at the start of each forward; else at the end of each
+  /// backward, before what is left over is released: later steps count from below 0 (rules 22, 30).
+  bool resets_before_forward = true;
+  bool verifies_list_lengths = true;  ///< before the lists of a trace (rule 22)
+  /// Modules without a post-backward hook are released at the end of the backward; else in the
+  /// step (rule 31).
+  bool releases_leftovers = true;
+  /// Frozen parameters that a recomputation fetches stay until a module's backward ends (rule 80).
+  bool holds_recomputed_frozen = true;
+  ///@}
   /// MiCS with a shard below the world size hangs (rule 59).
   bool mics_deadlocks = false;
 };

@@ -92,7 +92,7 @@ TEST(Leaf, ALeafInsideAnotherIsLeftOut) {
   EXPECT_FALSE(test::module_named(model, "model.layers.0.block_sparse_moe.experts.0").leaf);
 }
 
-// C2.5b: floor(parameters of the subtree / modules of the subtree that own some).
+// C2.5b: floor(parameters of the subtree / modules of the subtree below which there are some).
 TEST(Granularity, ComparesParametersAModule) {
   const Model model = small_mixtral();
   const auto names = [&](std::int64_t threshold) {
@@ -102,12 +102,12 @@ TEST(Granularity, ComparesParametersAModule) {
     }
     return result;
   };
-  // attention: q 4,096, k 2,048, v 2,048, o 4,096: 12,288 / 4 = 3,072
-  EXPECT_THAT(names(3071), ElementsAre());
-  EXPECT_THAT(names(3072), ElementsAre("model.layers.0.self_attn"));
-  // an expert: 3 x 8,192 / 3; the block: (256 + 4 x 24,576) / 13 = 7,581
-  EXPECT_THAT(names(7581), testing::Contains("model.layers.0.block_sparse_moe"));
-  EXPECT_THAT(names(7580), testing::Not(testing::Contains("model.layers.0.block_sparse_moe")));
+  // attention: q 4,096, k 2,048, v 2,048, o 4,096, and itself: 12,288 / 5 = 2,457
+  EXPECT_THAT(names(2456), ElementsAre());
+  EXPECT_THAT(names(2457), ElementsAre("model.layers.0.self_attn"));
+  // an expert: 3 x 8,192 / 4; the block: (256 + 4 x 24,576) / (1 + 4 x 4 + 1) = 5,475
+  EXPECT_THAT(names(5475), testing::Contains("model.layers.0.block_sparse_moe"));
+  EXPECT_THAT(names(5474), testing::Not(testing::Contains("model.layers.0.block_sparse_moe")));
 }
 
 }  // namespace

@@ -47,6 +47,14 @@ std::vector<Row> read_csv(const std::string& name) {
   return rows;
 }
 
+Zero3Coordinator::Pass pass_of(const TrainingEvent& event) {
+  using Kind = TrainingEvent::Kind;
+  const bool backward = event.kind == Kind::PreBackward || event.kind == Kind::PostBackward;
+  return backward          ? Zero3Coordinator::Pass::Backward
+         : event.recompute ? Zero3Coordinator::Pass::Recompute
+                           : Zero3Coordinator::Pass::Forward;
+}
+
 struct Totals {
   std::int64_t gathers = 0, multi = 0, elements = 0, peak_live = 0;
 };
@@ -65,7 +73,7 @@ class Drive {
     for (const TrainingEvent& event : events) {
       using Kind = TrainingEvent::Kind;
       if (event.kind == Kind::PreForward || event.kind == Kind::PreBackward) {
-        const Zero3Coordinator::Fetch fetch = coordinator_.fetch(event.module);
+        const Zero3Coordinator::Fetch fetch = coordinator_.fetch(event.module, pass_of(event));
         for (const auto* request : {&fetch.now, &fetch.prefetched}) {
           totals.gathers += request->empty() ? 0 : 1;
           totals.multi += request->size() > 1 ? 1 : 0;
@@ -74,7 +82,7 @@ class Drive {
         }
         totals.peak_live = std::max(totals.peak_live, live);
       } else if (event.kind == Kind::PostForward || event.kind == Kind::PostBackward) {
-        live -= sum(coordinator_.release(event.module));
+        live -= sum(coordinator_.release(event.module, pass_of(event)));
       }
     }
     live -= sum(coordinator_.end_backward());
@@ -209,7 +217,7 @@ TEST_P(Zero3Trace, EqualsDeepSpeedsEventByEvent) {
     Row ours{{"module", short_name(model.modules[event.module.index()].name)},
              {"step_id", std::to_string(coordinator.step_id())}};
     if (event.kind == Kind::PreForward || event.kind == Kind::PreBackward) {
-      const Zero3Coordinator::Fetch fetch = coordinator.fetch(event.module);
+      const Zero3Coordinator::Fetch fetch = coordinator.fetch(event.module, pass_of(event));
       ours["kind"] = "fetch";
       ours["fetched_now"] = names(model, fetch.now);
       ours["prefetched"] = names(model, fetch.prefetched);
@@ -217,7 +225,7 @@ TEST_P(Zero3Trace, EqualsDeepSpeedsEventByEvent) {
     } else if (event.kind == Kind::PostForward || event.kind == Kind::PostBackward) {
       ours["kind"] = "release";
       ours["fetched_now"] = ours["prefetched"] = "";
-      ours["released"] = names(model, coordinator.release(event.module));
+      ours["released"] = names(model, coordinator.release(event.module, pass_of(event)));
       if (ours["released"].empty()) {
         continue;
       }
@@ -264,6 +272,67 @@ TEST(Zero3Coordinator, PersistentParametersRespectBothThresholds) {
   // 40 -> 40; 200 too large; 70 -> 110; 30 would make 140; 60 would make 170.
   EXPECT_THAT(persistent_parameters(model, options),
               testing::ElementsAre(true, false, true, false, false));
+}
+
+using Pass = Zero3Coordinator::Pass;
+
+ZeroOptions nothing_stays() {
+  ZeroOptions options;
+  options.stage = 3;
+  options.prefetch_bucket_size = 0;
+  options.max_reuse_distance = 0;
+  options.param_persistence_threshold = 0;
+  return options;
+}
+
+// Rule 87: m1 where the trace has m0. The prefetch of 20 and 30 elements at the root is on its way:
+// it is waited for and released; m1 gathers its own anew, and the next micro batch records.
+TEST(Zero3Coordinator, AnotherModuleThanInTheTraceDropsIt) {
+  const Model model = test::chain({10, 20, 30});
+  ZeroOptions options = nothing_stays();
+  options.prefetch_bucket_size = 1000;
+  Zero3Coordinator coordinator(model, options);
+  coordinator.skip_recording({ModuleId(0), ModuleId(1), ModuleId(2), ModuleId(3)});
+  EXPECT_TRUE(coordinator.begin_forward().empty());
+  EXPECT_EQ(coordinator.fetch(ModuleId(0), Pass::Forward).prefetched.size(), 3u);
+  const Zero3Coordinator::Fetch fetch = coordinator.fetch(ModuleId(2), Pass::Forward);
+  EXPECT_THAT(fetch.cancelled,
+              testing::ElementsAre(ParameterId(0), ParameterId(1), ParameterId(2)));
+  EXPECT_THAT(fetch.now, testing::ElementsAre(ParameterId(1)));
+  EXPECT_TRUE(fetch.prefetched.empty());
+  EXPECT_THAT(coordinator.begin_forward(), testing::ElementsAre(0));
+  EXPECT_TRUE(coordinator.recording());
+}
+
+// Rule 84: the root uses m0's weight: gathered on the spot, not counted; from then on the root's
+// hooks fetch it.
+TEST(Zero3Coordinator, AParameterOfAnotherModuleIsRegisteredAtItsFirstUse) {
+  const Model model = test::chain({10, 20});
+  Zero3Coordinator coordinator(model, nothing_stays());
+  (void)coordinator.begin_forward();
+  EXPECT_TRUE(coordinator.fetch(ModuleId(0), Pass::Forward).now.empty());
+  const std::vector<ParameterId> used = {ParameterId(0)};
+  EXPECT_EQ(coordinator.access(ModuleId(0), used), used);
+  EXPECT_EQ(coordinator.available_elements(), 0);
+  EXPECT_TRUE(coordinator.access(ModuleId(0), used).empty());
+  EXPECT_EQ(coordinator.release(ModuleId(0), Pass::Forward), used);
+  EXPECT_EQ(coordinator.fetch(ModuleId(0), Pass::Backward).now, used);
+}
+
+// Rule 80: in a recomputation the frozen parameter stays with the module that is active in the
+// backward, here the root, which ends without a hook; 0.14 releases it.
+TEST(Zero3Coordinator, RecomputedFrozenParametersStayInOneReleaseOnly) {
+  Model model = test::chain({10, 20});
+  model.parameters[0].trainable = false;
+  for (const char* version : {"0.19", "0.14"}) {
+    Zero3Coordinator coordinator(model, nothing_stays(), deepspeed_release(version));
+    (void)coordinator.begin_forward();
+    (void)coordinator.fetch(ModuleId(0), Pass::Backward);
+    (void)coordinator.fetch(ModuleId(1), Pass::Recompute);
+    const bool stays = coordinator.release(ModuleId(1), Pass::Recompute).empty();
+    EXPECT_EQ(stays, std::string_view(version) == "0.19");
+    EXPECT_EQ(coordinator.end_backward().size(), stays ? 1u : 0u);
+  }
 }
 
 }  // namespace

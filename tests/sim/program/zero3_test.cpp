@@ -209,5 +209,76 @@ TEST_P(Zero3Random, ProgramsKeepTheirPromises) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Zero3Random, testing::Range<std::uint64_t>(0, 40));
 
+std::vector<std::string> broadcasts(const Program& program) {
+  std::vector<std::string> lines;
+  for (const Op& op : program.ranks[0].ops) {
+    if (op.kind == OpKind::Collective) {
+      const Collective& c = program.ranks[0].collectives[static_cast<std::size_t>(op.payload)];
+      if (c.kind == CollectiveKind::Broadcast) {
+        lines.push_back(std::to_string(op.step) + " " + std::string(to_string(op.phase)) + " " +
+                        std::to_string(c.input_elements));
+      }
+    }
+  }
+  return lines;
+}
+
+// C4.1, rule 22: an empty list when the recording begins, three lists when it is complete: 3
+// modules x 2 passes, 2 parameters x 2 (the root's pre-backward hook fires too). 0.14 compares the
+// lists alone, at the end of the first backward.
+TEST(Zero3Trace, RanksCompareItOnce) {
+  const Model model = test::chain({10, 20});
+  Strategy strategy = test::deepspeed(3);
+  EXPECT_THAT(broadcasts(test::build(model, strategy, 2, 0, 3)),
+              testing::ElementsAre("0 fwd 1", "0 fwd 0", "1 fwd 1", "1 fwd 6", "1 fwd 1", "1 fwd 4",
+                                   "1 fwd 1", "1 fwd 4"));
+  strategy.version = "0.14";
+  EXPECT_THAT(broadcasts(test::build(model, strategy, 2, 0, 3)),
+              testing::ElementsAre("0 bwd 6", "0 bwd 4", "0 bwd 4"));
+  EXPECT_THAT(broadcasts(test::build(model, strategy, 2, 2, 1)), testing::ElementsAre());
+}
+
+// C9, rules 53 to 55: N = 4, groups of 2. 10 elements: p = 3, padded 12. The first gather of a step
+// takes 3 from each of 4 ranks, the backward's, after the forward's release, 6 from each of 2.
+TEST(Zero3Hpz, OnlyTheFirstGatherOfAStepIsGlobal) {
+  Strategy strategy = test::deepspeed(3);
+  strategy.zero.hpz_partition_size = 2;
+  strategy.zero.param_persistence_threshold = 0;
+  strategy.zero.prefetch_bucket_size = 0;
+  strategy.zero.max_reuse_distance = 0;
+  const Program program = test::build(test::chain({10}), strategy, 4);
+  const auto gather = [&](Phase phase) {
+    const Collective call = test::collectives(program, phase).front();
+    const ProcessGroup& group = program.groups[call.group.index()];
+    return format("{} -> {} on {}", call.input_elements, call.output_elements, group.name);
+  };
+  EXPECT_EQ(gather(Phase::Forward), "3 -> 12 on WORLD");
+  EXPECT_EQ(gather(Phase::Backward), "6 -> 12 on hpZ");
+  strategy.zero.hpz_partition_size = 3;
+  try {
+    (void)test::build(test::chain({10}), strategy, 4);
+    ADD_FAILURE() << "built";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "test: zero_hpz_partition_size 3 does not divide the 4 ranks");
+  }
+}
+
+// C8.2: sub-groups are cut within each optimizer group: a norm for each.
+TEST(Zero3, EachOptimizerGroupHasItsSubGroups) {
+  Model model = test::chain({10, 20, 30});
+  model.parameters[1].shape = {20, 1};
+  Strategy strategy = test::deepspeed(3);
+  const auto norms = [&] {
+    int count = 0;
+    for (const Collective& call : test::collectives(test::build(model, strategy, 2), Phase::Step)) {
+      count += call.dtype == Dtype::F64 ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(norms(), 1);
+  strategy.optimizer_groups = OptimizerGroups::ByDimension;
+  EXPECT_EQ(norms(), 2);
+}
+
 }  // namespace
 }  // namespace zerosim

@@ -432,9 +432,6 @@ TEST(NotSimulated, IsReadAndRememberedAtTheSetting) {
       {3, "\"cpu_offload\": true",
        "f.json:3:16: zero_optimization.offload_optimizer.device: found cpu: this version does not "
        "simulate offload of the optimizer at stage 3 yet"},
-      {3, "\"zero_hpz_partition_size\": 8",
-       "f.json:3:28: zero_optimization.zero_hpz_partition_size: found 8: this version does not "
-       "simulate a secondary partition (hpZ) yet"},
       {3, "\"zero_quantized_weights\": true",
        "f.json:3:27: zero_optimization.zero_quantized_weights: found true: this version does not "
        "simulate quantised weight gathers (qwZ) yet"},
