@@ -128,8 +128,9 @@ TEST_P(PresetFlops, Are6NAndFusedAttention) {
 /// than 1 %, and of `mlp`'s six products the first has no gradient of its input.
 std::vector<std::string> published_models() {
   std::vector<std::string> names = model_preset_names();
-  std::erase_if(names,
-                [](const std::string& name) { return load_model(name).family == "listing"; });
+  std::erase_if(names, [](const std::string& name) {
+    return name == "gpt_small" || name == "gpt_large" || name == "mlp";
+  });
   return names;
 }
 
