@@ -19,11 +19,12 @@ struct BuildOptions {
 };
 
 /// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.
-/// Experts get their tokens here, the same in every micro batch and on every rank; at stage 3 leaf
-/// modules are folded.
+/// Experts get their tokens here: the same on every rank, and in every micro batch unless the
+/// routing names micro steps; at stage 3 leaf modules are folded.
 /// The rank with the largest local pieces stands for all (design.md section 3): it is
 /// `ranks[0].representative`.
-/// \throws ConfigError  for a strategy that is not simulated yet.
+/// \throws ConfigError  for a strategy that is not simulated yet, or that its framework refuses:
+///                      DDP with nothing to train, hpZ partitions that do not divide the ranks.
 [[nodiscard]] Program build_program(const Model& model, const Strategy& strategy,
                                     const BatchShape& batch, const BuildOptions& options);
 

@@ -54,7 +54,7 @@ class RankProgramBuilder {
   /// The communicator waits for all that `caller` holds; unless async, `caller` then waits for it
   /// (0.4). \returns the collective itself.
   OpId collective(StreamId caller, const Collective& collective, std::string_view rule);
-  /// The blocking forms of stages 0 to 2.
+  /// Blocking ones; sizes in elements of this rank's input and output.
   OpId all_reduce(StreamId caller, GroupId group, std::int64_t elements, Dtype dtype,
                   std::string_view rule, ReduceOp reduction = ReduceOp::Sum);
   OpId all_gather(StreamId caller, GroupId group, std::int64_t input, std::int64_t output,
