@@ -92,6 +92,7 @@ struct Question {
   double size = 0;  ///< bytes
   int ranks = 1;
   int nodes = 1;
+  int side_by_side = 1;
   const Generation* generation = nullptr;
   bool pcie = false;
   bool amd = false;
@@ -128,6 +129,9 @@ struct Line {
 };
 
 bool is_available(const Question& q, Algorithm algorithm, Protocol protocol) {
+  if (q.op == CollectiveOp::AllToAll) {
+    return algorithm == Algorithm::Ring && protocol == Protocol::Simple;
+  }
   const bool all_reduce = q.op == CollectiveOp::AllReduce;
   if (protocol == Protocol::LowLatency128) {
     const bool ordered = q.graph.ll128 && (q.one_node() || q.graph.inter_ll128);
@@ -193,8 +197,20 @@ double nvls_bus(const Question& q, Algorithm algorithm) {
   return std::min({in_node, between, heads * q.generation->nvls_tree[q.scale()]});
 }
 
+/// Each rank sends 1/N of S to every other: in its node over NVLink or PCIe, what is for other
+/// nodes through the NICs that the GPUs of its node share.
+double all_to_all_bandwidth(const Question& q) {
+  const double intra = q.graph.ring_channels * q.graph.ring_channel_gbps * q.ranks / (q.ranks - 1);
+  if (q.one_node()) return intra;
+  const double elsewhere = static_cast<double>(q.nodes - 1) / q.nodes;
+  const double network =
+      q.graph.inter_ring_channels * q.graph.inter_ring_channel_gbps / (q.gpus() * elsewhere);
+  return q.gpus() == 1 ? network : std::min(intra, network);
+}
+
 /// Bytes of S a second, GB/s.
 double algorithm_bandwidth(const Question& q, Algorithm algorithm, Protocol protocol) {
+  if (q.op == CollectiveOp::AllToAll) return all_to_all_bandwidth(q);
   const double per_step = static_cast<double>(q.ranks) / q.steps();
   switch (algorithm) {
     case Algorithm::Ring:
@@ -217,6 +233,7 @@ double network_latency(const Question& q, Algorithm algorithm, Protocol protocol
 }
 
 double ring_latency(const Question& q, Protocol protocol, double intra, double network) {
+  if (q.op == CollectiveOp::AllToAll) return intra + (q.one_node() ? 0 : network);
   if (q.is_pipeline()) return q.one_node() ? intra : network;  // all channels in the same GPU order
   const int inter_steps = (q.op == CollectiveOp::AllReduce ? 2 : 1) * (q.nodes - 1);
   double post = q.one_node() ? 0 : q.amd ? 2 : 1;
@@ -274,6 +291,9 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   q.pcie = intra == IntraNode::Pcie || intra == IntraNode::PcieHostStaged;
   q.amd = cluster.node.cpu == "amd";
   q.graph = cluster.node.nccl;
+  q.graph.inter_ring_channel_gbps /= group.side_by_side;
+  q.graph.inter_nvls_head_gbps /= group.side_by_side;
+  q.side_by_side = group.side_by_side;
   q.extra_network_latency = q.graph.extra_network_latency_us;
   return q;
 }
@@ -283,7 +303,8 @@ Question real(const Cluster& cluster, Question q) {
   q.graph.ring_channel_gbps *= q.graph.ring_efficiency;
   if (q.one_node()) return q;
   q.switch_latency = cluster.fabric.hop_latency.count() * 1e6;
-  const double network = link_capacity(cluster, LinkClass::Kind::Network).gb_per_second();
+  const double network =
+      link_capacity(cluster, LinkClass::Kind::Network).gb_per_second() / q.side_by_side;
   NcclGraph& graph = q.graph;
   if (graph.inter_ring_channels > 0) {
     graph.inter_ring_channel_gbps =
@@ -379,7 +400,8 @@ void add_link_loads(const Cluster& cluster, const Question& q, Protocol protocol
                                                     link_capacity(cluster, Kind::IntraNode);
   const auto load = [&](Kind kind, bool is_narrow) {
     const double share = whole_share(kind);
-    cost.loads.push_back({kind, whole(is_narrow ? share : std::min(wire, share))});
+    const double bytes = kind == Kind::Network ? wire * q.side_by_side : wire;
+    cost.loads.push_back({kind, whole(is_narrow ? share : std::min(bytes, share))});
   };
   if (uses_intra) load(Kind::IntraNode, !network_is_narrow);
   load(Kind::Network, network_is_narrow);
@@ -411,6 +433,8 @@ std::string_view to_string(CollectiveOp op) {
       return "broadcast";
     case CollectiveOp::Reduce:
       return "reduce";
+    case CollectiveOp::AllToAll:
+      return "all_to_all_single";
   }
   return "";
 }
@@ -435,6 +459,7 @@ Bytes ring_bytes_sent(CollectiveOp op, Bytes size, int ranks) {
       return 2 * once;
     case CollectiveOp::AllGather:
     case CollectiveOp::ReduceScatter:
+    case CollectiveOp::AllToAll:
       return once;
     case CollectiveOp::Broadcast:
     case CollectiveOp::Reduce:
@@ -462,7 +487,7 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
   cost.protocol = choice.protocol;
   cost.ctas = channel_blocks(q, choice);
   cost.sent_per_rank = ring_bytes_sent(op, size, group.ranks);
-  cost.inter_node = q.one_node() ? Bytes(0) : cost.sent_per_rank;
+  cost.inter_node = q.one_node() ? Bytes(0) : cost.sent_per_rank * group.side_by_side;
   add_link_loads(cluster, q, choice.protocol, transfer, cost);
   // Loads are whole bytes: the delay makes up for what rounding took.
   const Seconds transfer_time = longest_load(cost, cluster);

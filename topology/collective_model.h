@@ -16,7 +16,10 @@
 /// NCCL chooses without the bend, so that where it changes protocol the time may step down a
 /// little.
 ///
-/// Not modelled: tuner plugins, CollNet (SHARP), PAT, user-registered buffers, all-to-all.
+/// All-to-all is grouped sends and receives: all peers at once, so one step of latency in a node
+/// and one between nodes; what leaves a node goes through its NICs for each of its GPUs.
+///
+/// Not modelled: tuner plugins, CollNet (SHARP), PAT, user-registered buffers.
 #pragma once
 
 #include <string_view>
@@ -27,7 +30,7 @@
 
 namespace zerosim {
 
-enum class CollectiveOp { AllReduce, AllGather, ReduceScatter, Broadcast, Reduce };
+enum class CollectiveOp { AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll };
 enum class Algorithm { Ring, Tree, Nvls, NvlsTree };
 enum class Protocol { LowLatency, LowLatency128, Simple };
 
@@ -40,6 +43,9 @@ enum class Protocol { LowLatency, LowLatency128, Simple };
 struct CollectiveGroup {
   int ranks = 1;
   int nodes = 1;
+  /// Groups alike on the same nodes that do the same at the same time: each has this share of the
+  /// NICs. Loads on the network are those of all.
+  int side_by_side = 1;
 };
 
 /// Bytes on one link of a class.
@@ -62,7 +68,7 @@ struct CollectiveCost {
 };
 
 /// \param size  the full vector as nccl-tests counts it: the gathered output of an all-gather, the
-///              whole input of a reduce-scatter.
+///              whole input of a reduce-scatter or all-to-all.
 /// A group of one rank costs nothing but a launch: no loads, delay 0. So does an empty collective,
 /// which NCCL drops.
 [[nodiscard]] CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes size,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -72,10 +71,10 @@ std::vector<Call> recorded_calls(const Recording& recording, int step) {
   return calls;
 }
 
-/// Ranks of the group that rank 0 is in: the first `size`.
+/// Ranks of the group that rank 0 is in.
 std::vector<int> ranks_of(const ProcessGroup& group) {
   std::vector<int> ranks(static_cast<std::size_t>(group.size));
-  std::iota(ranks.begin(), ranks.end(), 0);
+  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i) * group.stride;
   return ranks;
 }
 
@@ -179,6 +178,89 @@ std::string marker_text(const RecordedMarker& marker) {
   return text;
 }
 
+// --------------------------------------------------------------------------------------------
+// Markers
+
+/// One marker of either side.
+struct Mark {
+  RecordedMarker marker;         ///< names sorted
+  std::size_t collectives = 0;   ///< that come before it in the step
+  std::size_t recorded_row = 0;  ///< recorded ones only
+};
+
+/// Kinds that a Program has as annotations.
+bool has_annotation(std::string_view what) {
+  constexpr std::array kKinds = {AnnotationKind::FlushBucket, AnnotationKind::Bucket,
+                                 AnnotationKind::FetchSubModule, AnnotationKind::GatherParams,
+                                 AnnotationKind::Release};
+  return std::any_of(kKinds.begin(), kKinds.end(),
+                     [&](AnnotationKind kind) { return to_string(kind) == what; });
+}
+
+std::vector<Mark> recorded_marks(const Recording& recording, int step) {
+  const std::vector<RecordedRow>& rows = recording.steps[static_cast<std::size_t>(step)];
+  std::vector<Mark> marks;
+  std::size_t collectives = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].collective) ++collectives;
+    if (!rows[i].marker || !has_annotation(rows[i].marker->what)) continue;
+    Mark& mark = marks.emplace_back(Mark{*rows[i].marker, collectives, i});
+    std::sort(mark.marker.names.begin(), mark.marker.names.end());
+  }
+  return marks;
+}
+
+std::vector<Mark> simulated_marks(const Program& program, int step) {
+  const RankProgram& rank = program.ranks.front();
+  std::vector<Mark> marks;
+  std::size_t collectives = 0;
+  std::size_t op = 0;
+  for (const Annotation& annotation : rank.annotations) {
+    if (annotation.step != step) continue;
+    for (; op < annotation.before.index(); ++op) {
+      const Op& passed = rank.ops[op];
+      if (passed.kind != OpKind::Collective || passed.step != step) continue;
+      if (rank.collectives[static_cast<std::size_t>(passed.payload)].recorded) ++collectives;
+    }
+    Mark& mark = marks.emplace_back();
+    mark.collectives = collectives;
+    mark.marker.what = to_string(annotation.kind);
+    mark.marker.micro_step = annotation.micro_step;
+    mark.marker.phase = annotation.phase;
+    if (annotation.kind != AnnotationKind::FetchSubModule) {
+      mark.marker.elements = annotation.elements;
+    }
+    mark.marker.module = module_name(program, annotation.module);
+    for (const ParameterId id : rank.parameters_of(annotation)) {
+      mark.marker.names.push_back(program.parameter_names[id.index()]);
+    }
+    std::sort(mark.marker.names.begin(), mark.marker.names.end());
+  }
+  return marks;
+}
+
+std::vector<std::string> differing_fields(const Mark& recorded, const Mark& simulated) {
+  std::vector<std::string> fields;
+  const auto check = [&](bool same, const char* name) {
+    if (!same) fields.emplace_back(name);
+  };
+  const RecordedMarker& a = recorded.marker;
+  const RecordedMarker& b = simulated.marker;
+  check(a.what == b.what, "kind of marker");
+  check(recorded.collectives == simulated.collectives, "collectives before it");
+  check(a.phase == b.phase, "phase");
+  check(a.micro_step == b.micro_step, "micro step");
+  check(a.elements == b.elements, "elements");
+  check(a.names == b.names, "parameters");
+  check(a.module.empty() || a.module == b.module, "module");
+  return fields;
+}
+
+std::string mark_text(const Mark& mark) {
+  return format("{}, {} of micro step {}, after {} collectives", marker_text(mark.marker),
+                to_string(mark.marker.phase), mark.marker.micro_step, mark.collectives);
+}
+
 /// The markers next to the place where a collective stands: those after the collective before it,
 /// or else those up to the next one.
 void add_markers(const std::vector<RecordedRow>& rows, std::size_t place,
@@ -239,7 +321,8 @@ ScheduleDifference difference_at(const Recording& recording, int step, std::size
 }
 
 std::string difference_text(const ScheduleDifference& difference) {
-  std::string out = format("    step {}, collective {}", difference.step, difference.index);
+  std::string out = format("    step {}, {} {}", difference.step,
+                           difference.is_marker ? "marker" : "collective", difference.index);
   if (!difference.fields.empty()) out += ": " + join(difference.fields, ", ");
   out += format("\n    recorded   {}\n", difference.recorded);
   if (!difference.where.file.empty())
@@ -276,6 +359,7 @@ JsonValue difference_json(const ScheduleDifference& difference) {
   JsonValue json(Json::objectValue);
   json["step"] = difference.step;
   json["index"] = static_cast<Json::UInt64>(difference.index);
+  json["is_marker"] = difference.is_marker;
   json["fields"] = texts_json(difference.fields);
   json["recorded"] = difference.recorded;
   json["simulated"] = difference.simulated;
@@ -341,8 +425,35 @@ std::optional<ScheduleDifference> schedule_difference(const Recording& recording
   return std::nullopt;
 }
 
+std::optional<ScheduleDifference> marker_difference(const Recording& recording,
+                                                    const Program& program) {
+  for (int step = 0; step < kRecordedSteps; ++step) {
+    const std::vector<Mark> recorded = recorded_marks(recording, step);
+    const std::vector<Mark> simulated = simulated_marks(program, step);
+    for (std::size_t i = 0; i < std::max(recorded.size(), simulated.size()); ++i) {
+      const bool both = i < recorded.size() && i < simulated.size();
+      std::vector<std::string> fields;
+      if (both) fields = differing_fields(recorded[i], simulated[i]);
+      if (both && fields.empty()) continue;
+      ScheduleDifference difference;
+      difference.step = step;
+      difference.index = i;
+      difference.is_marker = true;
+      difference.fields = std::move(fields);
+      difference.recorded = i < recorded.size() ? mark_text(recorded[i]) : kEnded;
+      difference.simulated = i < simulated.size() ? mark_text(simulated[i]) : kEnded;
+      if (i < recorded.size()) {
+        difference.where = recording.location(
+            recording.steps[static_cast<std::size_t>(step)][recorded[i].recorded_row]);
+      }
+      return difference;
+    }
+  }
+  return std::nullopt;
+}
+
 ScheduleRow check_schedule(const Recording& recording, std::vector<std::string>& assumptions,
-                           std::optional<int> overflow_steps) {
+                           const ScheduleCheck& check) {
   ScheduleRow row = row_of(recording.description.file);
   for (std::size_t step = 0; step < row.collectives.size(); ++step) {
     const std::vector<RecordedRow>& rows = recording.steps[step];
@@ -350,11 +461,12 @@ ScheduleRow check_schedule(const Recording& recording, std::vector<std::string>&
         rows.begin(), rows.end(), [](const RecordedRow& r) { return r.collective.has_value(); }));
   }
   try {
-    const Program program = recorded_program(recording.description, overflow_steps);
+    const Program program = recorded_program(recording.description, check.overflow_steps);
     assumptions.insert(assumptions.end(), recording.description.notes.begin(),
                        recording.description.notes.end());
     assumptions.insert(assumptions.end(), program.assumptions.begin(), program.assumptions.end());
     row.difference = schedule_difference(recording, program);
+    if (!row.difference && check.markers) row.difference = marker_difference(recording, program);
     row.result = row.difference ? ScheduleResult::Differs : ScheduleResult::Identical;
   } catch (const ConfigError& error) {
     row.result = ScheduleResult::Failed;
@@ -364,14 +476,14 @@ ScheduleRow check_schedule(const Recording& recording, std::vector<std::string>&
 }
 
 ScheduleValidation validate_schedules(const std::vector<std::string>& paths,
-                                      std::optional<int> overflow_steps) {
+                                      const ScheduleCheck& check) {
   ScheduleValidation validation;
   std::vector<std::string> assumptions;
   std::vector<std::string> unread;
   for (const std::string& path : paths) {
     try {
       const Recording recording = load_recording(path);
-      validation.rows.push_back(check_schedule(recording, assumptions, overflow_steps));
+      validation.rows.push_back(check_schedule(recording, assumptions, check));
     } catch (const ConfigError& error) {
       ScheduleRow& row = validation.rows.emplace_back(row_of(path));
       row.result = ScheduleResult::Failed;

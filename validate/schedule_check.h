@@ -8,6 +8,10 @@
 /// recording names one; and which calls form one coalesced group (its numbers mean nothing, and a
 /// group of one is none). Of the Program, what recordings cannot see (`Collective::recorded` false)
 /// is left out. Initialisation is not compared.
+///
+/// On request the markers of the recording too (fetch, gather, release, flush; not FSDP's) against
+/// the Program's annotations: kind, place among the collectives, phase, micro step, elements,
+/// parameters in any order, module.
 #pragma once
 
 #include <array>
@@ -26,7 +30,8 @@ namespace zerosim {
 /// The first place where the two part.
 struct ScheduleDifference {
   int step = 0;
-  std::size_t index = 0;            ///< of the collective within its step, from 0
+  std::size_t index = 0;            ///< of the collective (or marker) within its step, from 0
+  bool is_marker = false;           ///< the two sides are markers
   std::vector<std::string> fields;  ///< "input elements", ...; empty if one side has ended
   std::string recorded;             ///< in full words; "none, the step ends here"
   std::string simulated;
@@ -66,17 +71,25 @@ struct ScheduleValidation {
 [[nodiscard]] std::optional<ScheduleDifference> schedule_difference(const Recording& recording,
                                                                     const Program& program);
 
+/// The same of the markers. \pre the collectives are identical
+[[nodiscard]] std::optional<ScheduleDifference> marker_difference(const Recording& recording,
+                                                                  const Program& program);
+
+struct ScheduleCheck {
+  /// fp16: the first steps that overflow; unset: none. Runs in other types ignore it.
+  std::optional<int> overflow_steps;
+  bool markers = false;  ///< compares them too
+};
+
 /// Builds the Program and compares. What cannot be built fails with its reason.
-/// \param overflow_steps  fp16: the first steps that overflow; unset: none. Runs in other types
-///                        ignore it.
 [[nodiscard]] ScheduleRow check_schedule(const Recording& recording,
                                          std::vector<std::string>& assumptions,
-                                         std::optional<int> overflow_steps = std::nullopt);
+                                         const ScheduleCheck& check = {});
 
 /// A row for each file; one that cannot be read fails with its reason.
 /// \throws ConfigError  with all reasons if none can be read.
-[[nodiscard]] ScheduleValidation validate_schedules(
-    const std::vector<std::string>& paths, std::optional<int> overflow_steps = std::nullopt);
+[[nodiscard]] ScheduleValidation validate_schedules(const std::vector<std::string>& paths,
+                                                    const ScheduleCheck& check = {});
 
 /// Whether there are rows and all are identical.
 [[nodiscard]] bool all_identical(const ScheduleValidation& validation);
@@ -85,7 +98,7 @@ struct ScheduleValidation {
 [[nodiscard]] std::string schedule_validation_text(const ScheduleValidation& validation);
 
 /// {version, rows: [{id, file, result, reason, collectives: [per step], difference: {step, index,
-/// fields, recorded, simulated, rule, where, markers, markers_follow, hint} or null}],
+/// is_marker, fields, recorded, simulated, rule, where, markers, markers_follow, hint} or null}],
 /// summary: {count, passed, failed, skipped}, assumptions}.
 [[nodiscard]] JsonValue schedule_validation_json(const ScheduleValidation& validation);
 

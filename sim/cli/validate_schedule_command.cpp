@@ -16,16 +16,19 @@ class ValidateScheduleCommand : public Command {
         ->required();
     app.add_option("--overflow-steps", overflow_steps_,
                    "fp16 recordings: the first K steps overflow and update nothing (default: 0)");
+    app.add_flag("--markers", markers_,
+                 "Compare the markers too: fetch, gather, release, flush (not FSDP's)");
     app.add_flag("--json", json_, "JSON");
   }
 
   int run() override {
-    std::optional<int> overflow_steps;
+    ScheduleCheck check;
+    check.markers = markers_;
     if (!overflow_steps_.empty()) {
-      overflow_steps =
+      check.overflow_steps =
           static_cast<int>(parse_integer(overflow_steps_, "--overflow-steps", {0, 1'000'000}));
     }
-    const ScheduleValidation validation = validate_schedules(paths_, overflow_steps);
+    const ScheduleValidation validation = validate_schedules(paths_, check);
     if (json_) {
       print(schedule_validation_json(validation));
     } else {
@@ -37,6 +40,7 @@ class ValidateScheduleCommand : public Command {
  private:
   std::vector<std::string> paths_;
   std::string overflow_steps_;
+  bool markers_ = false;
   bool json_ = false;
 };
 

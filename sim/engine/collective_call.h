@@ -10,7 +10,8 @@ namespace zerosim {
 
 [[nodiscard]] CollectiveOp collective_op(CollectiveKind kind);
 
-/// Nodes that a group of `ranks` ranks covers: ranks fill nodes one after the other.
-[[nodiscard]] CollectiveGroup placement(const Cluster& cluster, int ranks);
+/// Nodes that a group covers: ranks fill nodes one after the other. Of groups whose ranks are not
+/// neighbours, as many lie side by side on a node as ranks lie between two.
+[[nodiscard]] CollectiveGroup placement(const Cluster& cluster, const ProcessGroup& group);
 
 }  // namespace zerosim

@@ -18,26 +18,6 @@ namespace {
 // Each micro batch is simulated; Op::micro_step has 16 bits.
 constexpr std::int64_t kLargestAccumulation = 4096;
 
-// What the options ask for and this version does not build: better an error than a wrong Program.
-void reject_unsupported(const Strategy& strategy) {
-  if (strategy.not_simulated) {
-    throw ConfigError(*strategy.not_simulated);
-  }
-  if (strategy.framework != Framework::DeepSpeed) {
-    return;
-  }
-  if (strategy.zero.stage == 3 && !strategy.zero.memory_efficient_linear) {
-    throw ConfigError(format(
-        "{}: memory_efficient_linear false keeps gathered weights for backward (C2.7) and is not "
-        "simulated yet",
-        strategy.name));
-  }
-  if (strategy.zero.stage == 3 && strategy.overflow_steps > 0 &&
-      strategy.precision == Precision::Fp16) {
-    throw ConfigError(format("{}: overflow steps of stage 3 are not simulated yet", strategy.name));
-  }
-}
-
 std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context,
                                            const FlatLayout& layout, Rank rank) {
   if (context.strategy.framework != Framework::DeepSpeed) {
@@ -129,6 +109,13 @@ bool partitions_flat_tensor(const Strategy& strategy) {
 
 }  // namespace
 
+GroupId add_group(const FrameworkContext& context, const ProcessGroup& group) {
+  const GroupId id(context.program->groups.size());
+  context.program->groups.push_back(group);
+  context.builder.add_communicator(id, group.name);
+  return id;
+}
+
 Program build_program(const Model& given, const Strategy& strategy, const BatchShape& batch,
                       const BuildOptions& options) {
   if (options.world_size < 1 || options.steps < 1 || options.first_step < 0) {
@@ -147,7 +134,9 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
     throw ConfigError(
         format("strategy \"{}\" runs on one GPU, not on {}", strategy.name, options.world_size));
   }
-  reject_unsupported(strategy);
+  if (strategy.not_simulated) {
+    throw ConfigError(*strategy.not_simulated);
+  }
   RoutedModels routed(given, strategy, batch, options.routing);
   const Model& model = routed.of({options.first_step, 0, false});
 
@@ -178,28 +167,15 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   const GroupId data_parallel(1);
   builder.add_communicator(world, "WORLD");
   builder.add_communicator(data_parallel, "DP");
-  GroupId hpz;
-  if (strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3 &&
-      strategy.zero.hpz_partition_size > 1) {
-    const std::int64_t size = strategy.zero.hpz_partition_size;
-    if (options.world_size % size != 0) {
-      throw ConfigError(format("{}: zero_hpz_partition_size {} does not divide the {} ranks",
-                               strategy.name, size, options.world_size));
-    }
-    hpz = GroupId(program.groups.size());
-    program.groups.push_back({"hpZ", static_cast<int>(size)});
-    builder.add_communicator(hpz, "hpZ");
-  }
   const FrameworkContext context{model,
                                  strategy,
                                  builder,
                                  options.world_size,
                                  options.first_step,
                                  world,
-                                 hpz,
                                  data_parallel,
                                  any_idle_expert(model, routed, strategy, options),
-                                 &program.assumptions};
+                                 &program};
   const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
   if (varies(options.routing)) {

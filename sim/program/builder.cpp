@@ -190,7 +190,9 @@ void RankProgramBuilder::annotate(AnnotationKind kind, std::int64_t elements,
                                   const std::vector<ParameterId>& parameters) {
   program_.annotations.push_back({kind, OpId(program_.ops.size()), elements,
                                   static_cast<std::uint32_t>(program_.annotated.size()),
-                                  static_cast<std::uint32_t>(parameters.size())});
+                                  static_cast<std::uint32_t>(parameters.size()), module_, phase_,
+                                  static_cast<std::int16_t>(step_),
+                                  static_cast<std::int16_t>(micro_step_)});
   program_.annotated.insert(program_.annotated.end(), parameters.begin(), parameters.end());
 }
 

@@ -21,12 +21,15 @@ struct FrameworkContext {
   RankProgramBuilder& builder;
   int world_size = 1;
   int first_step = 2;
-  GroupId world;              ///< default group: stage 3's gathers and reduce-scatters
-  GroupId hpz;                ///< consecutive ranks of a secondary partition (C9); may not be there
-  GroupId data_parallel;      ///< its clone: reductions of stages 0 to 2, overflow flags
+  GroupId world;          ///< default group: stage 3's gathers and reduce-scatters (or MiCS', C11)
+  GroupId data_parallel;  ///< its clone: reductions of stages 0 to 2, overflow flags
   bool idle_experts = false;  ///< some micro batch leaves an expert without tokens
-  std::vector<std::string>* assumptions = nullptr;  ///< the Program's, which get what is assumed
+  /// The Program in the making: groups are added to it, and what is assumed.
+  Program* program = nullptr;
 };
+
+/// Adds a communicator to the Program.
+[[nodiscard]] GroupId add_group(const FrameworkContext& context, const ProcessGroup& group);
 
 /// One GPU, or PyTorch DistributedDataParallel (spec D1): ddp.cpp.
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_ddp(const FrameworkContext& context);

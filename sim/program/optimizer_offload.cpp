@@ -20,6 +20,19 @@ bool offloads_optimizer(const Strategy& strategy) {
          strategy.zero.offload_optimizer.device != OffloadDevice::None;
 }
 
+void adam_on_host(RankProgramBuilder& builder, OptimizerKind kind, std::int64_t elements,
+                  std::string_view rule) {
+  builder.host_pass({"scale", Bytes(elements) * (std::int64_t{2} * kFp32)}, rule);
+  const AdamUpdate adam = adam_update(kind, elements, 1);
+  BufferId temporary;
+  if (adam.temporary.count() > 0) {
+    temporary = builder.allocate_on_host(adam.temporary, MemoryClass::TemporaryBuffers,
+                                         "optimizer_temporary", /*pinned=*/false, rule);
+  }
+  builder.host_pass({"cpu_adam", adam.kernel.bytes}, rule);
+  builder.free(temporary, rule);
+}
+
 OptimizerOffload::OptimizerOffload(const FrameworkContext& context, const FlatLayout& layout,
                                    Rank rank, StreamId reduction_stream)
     : strategy_(context.strategy),
@@ -145,15 +158,7 @@ void OptimizerOffload::read_norm() {
 
 void OptimizerOffload::update(std::size_t group) {
   const std::int64_t s = layout_.groups[group].partition;
-  pass("scale", Bytes(s) * (std::int64_t{2} * kFp32));
-  const AdamUpdate adam = adam_update(strategy_.optimizer, s, 1);
-  BufferId temporary;
-  if (adam.temporary.count() > 0) {
-    temporary = on_host(adam.temporary, MemoryClass::TemporaryBuffers, "optimizer_temporary",
-                        /*pinned=*/false);
-  }
-  pass("cpu_adam", adam.kernel.bytes);
-  builder_.free(temporary, "B6.3");
+  adam_on_host(builder_, strategy_.optimizer, s, "B6.3");
   pass("cast_weights", Bytes(s) * (kFp32 + bytes_));
   Copy weights;
   weights.bytes = low(s);

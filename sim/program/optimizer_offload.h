@@ -31,6 +31,11 @@ namespace zerosim {
 /// (A2).
 [[nodiscard]] bool offloads_optimizer(const Strategy& strategy);
 
+/// Scales the fp32 gradients of `elements` elements and updates them, all in host memory (B6.3,
+/// C8.6); Adam's temporaries are there for as long as it takes.
+void adam_on_host(RankProgramBuilder& builder, OptimizerKind kind, std::int64_t elements,
+                  std::string_view rule);
+
 class OptimizerOffload {
  public:
   /// \param layout  outlives the object

@@ -112,13 +112,20 @@ std::string_view to_string(AnnotationKind kind) {
       return "flush_bucket";
     case AnnotationKind::Bucket:
       return "bucket";
+    case AnnotationKind::FetchSubModule:
+      return "fetch_sub_module";
+    case AnnotationKind::GatherParams:
+      return "gather_params";
+    case AnnotationKind::Release:
+      return "release";
   }
   return "";
 }
 
 std::string_view to_string(CollectiveKind kind) {
-  constexpr std::array<std::string_view, 5> kNames = {
-      "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast", "reduce"};
+  constexpr std::array<std::string_view, 6> kNames = {
+      "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast",
+      "reduce",     "all_to_all_single"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

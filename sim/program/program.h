@@ -74,7 +74,14 @@ inline constexpr int kMemoryClasses = 7;
 [[nodiscard]] std::string_view to_string(MemoryClass memory_class);
 
 /// Names of operations, words of the recordings.
-enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, Broadcast, Reduce };
+enum class CollectiveKind : std::uint8_t {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  Broadcast,
+  Reduce,
+  AllToAll,  ///< of equal shares
+};
 [[nodiscard]] std::string_view to_string(CollectiveKind kind);
 
 /// What a reduction does with the ranks' elements.
@@ -148,19 +155,29 @@ struct Op {
 
 /// Why an operation is there: the markers of the recordings. They carry no traffic and no time.
 enum class AnnotationKind : std::uint8_t {
-  FlushBucket,  ///< a reduce bucket with its gradients, before its collectives (B3.3)
-  Bucket,       ///< the same of DDP, in bucket order (D1.4)
+  FlushBucket,     ///< a reduce bucket with its gradients, before its collectives (B3.3, C6.4)
+  Bucket,          ///< the same of DDP, in bucket order (D1.4)
+  FetchSubModule,  ///< ZeRO-3: a module's pre-forward or pre-backward hook (C4.3)
+  GatherParams,    ///< ZeRO-3: the parameters of the gather that follows (C3)
+  Release,         ///< ZeRO-3: parameters that are freed (C4.6, C4.8, C8.1)
 };
-/// Words of the recordings: "flush_bucket", "bucket".
+/// Words of the recordings: "flush_bucket", "bucket", "fetch_sub_module", "gather_params",
+/// "release".
 [[nodiscard]] std::string_view to_string(AnnotationKind kind);
 
 /// Explains the operation that follows it.
 struct Annotation {
   AnnotationKind kind = AnnotationKind::FlushBucket;
-  OpId before;                ///< the next operation; one past the last if there is none
-  std::int64_t elements = 0;  ///< of its parameters, without padding
+  OpId before;  ///< the next operation; one past the last if there is none
+  /// Of its parameters, without padding; of FetchSubModule what the coordinator counts as available
+  /// before it (rule 30).
+  std::int64_t elements = 0;
   std::uint32_t first_parameter = 0;
   std::uint32_t parameter_count = 0;
+  ModuleId module;  ///< ZeRO-3: whose hook it is
+  Phase phase = Phase::Init;
+  std::int16_t step = 0;
+  std::int16_t micro_step = 0;
 };
 
 struct Stream {
@@ -194,10 +211,12 @@ struct RankProgram {
 
 inline constexpr StreamId kComputeStream{std::int32_t{0}};
 
-/// A communicator: `size` ranks, the same shape for every rank.
+/// A communicator: `size` ranks, the same shape for every rank. Those of the group that rank 0 is
+/// in are 0, stride, 2 stride, ...; every rank is in one group alike.
 struct ProcessGroup {
   std::string name;  ///< "WORLD", "DP" (rule 0.5)
   int size = 1;
+  int stride = 1;  ///< distance of neighbours; 1: consecutive ranks
 };
 
 /// Ordering of `ranks` is by representative; every class belongs to every group.

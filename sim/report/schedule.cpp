@@ -136,6 +136,28 @@ std::string collectives_table(const Program& program) {
          format("{} collectives; input and output in elements of this rank\n", number);
 }
 
+/// "4160 elements: h.0.attn.proj.weight h.0.attn.proj.bias".
+std::string annotation_text(const Program& program, const RankProgram& rank,
+                            const Annotation& annotation) {
+  if (annotation.kind == AnnotationKind::FetchSubModule) {
+    return format("{} elements available", annotation.elements);
+  }
+  std::vector<std::string> names;
+  for (const ParameterId id : rank.parameters_of(annotation)) {
+    names.push_back(program.parameter_names[id.index()]);
+  }
+  return format("{} elements: {}", annotation.elements, join(names, " "));
+}
+
+void add_annotation(const Program& program, const Annotation& annotation, TextTable& table) {
+  const RankProgram& rank = program.ranks.front();
+  table.add_row({"", std::to_string(annotation.step), std::to_string(annotation.micro_step),
+                 std::string(to_string(annotation.phase)),
+                 format("[{}]", to_string(annotation.kind)),
+                 annotation_text(program, rank, annotation), "", "", "",
+                 annotation.module.valid() ? program.module_names[annotation.module.index()] : ""});
+}
+
 std::string operations_table(const Program& program) {
   const RankProgram& rank = program.ranks.front();
   TextTable table({Align::Right, Align::Right, Align::Right, Align::Left, Align::Left, Align::Left,
@@ -143,14 +165,22 @@ std::string operations_table(const Program& program) {
   table.add_row(
       {"#", "step", "micro", "phase", "kind", "what", "stream", "host work", "rule", "module"});
   table.add_rule();
+  auto annotation = rank.annotations.begin();
   for (std::size_t i = 0; i < rank.ops.size(); ++i) {
+    for (; annotation != rank.annotations.end() && annotation->before.index() == i; ++annotation) {
+      add_annotation(program, *annotation, table);
+    }
     const Op& op = rank.ops[i];
     const OpView view(program, rank, op);
     table.add_row({std::to_string(i), std::to_string(op.step), std::to_string(op.micro_step),
                    std::string(to_string(op.phase)), std::string(to_string(op.kind)), view.what(),
                    view.stream(), view.host(), std::string(op.rule), view.module()});
   }
-  return table.text() + format("{} operations\n", rank.ops.size());
+  for (; annotation != rank.annotations.end(); ++annotation) {
+    add_annotation(program, *annotation, table);
+  }
+  return table.text() +
+         format("{} operations; [in brackets] what those that follow are for\n", rank.ops.size());
 }
 
 JsonValue index_or_null(int value) {

@@ -70,12 +70,11 @@ Strategy read_sections(DeepSpeedReading& reading) {
   internal::read_timers(reading);
   internal::read_other_sections(reading);
   read_flags(reading);
+  strategy.gpus_per_node = reading.flags.gpus_per_node.value_or(0);
   strategy.settings = std::move(reading.notes.settings);
   strategy.assumptions = std::move(reading.notes.assumptions);
   strategy.warnings = std::move(reading.notes.warnings);
-  strategy.not_simulated =
-      internal::first_not_simulated(strategy, reading.document.file(),
-                                    reading.flags.gpus_per_node.value_or(0) >= reading.world_size);
+  strategy.not_simulated = internal::first_not_simulated(strategy, reading.document.file());
   return std::move(strategy);
 }
 

@@ -87,10 +87,8 @@ void lint_stage3(DeepSpeedReading& reading, ConfigSection& zero);
 void lint_parallelism(DeepSpeedReading& reading, ConfigSection& zero);
 
 /// The first setting that is read and checked, but cannot be simulated yet.
-/// \param one_node  all ranks are known to be on one
 [[nodiscard]] std::optional<ConfigError> first_not_simulated(const Strategy& strategy,
-                                                             const std::string& file,
-                                                             bool one_node);
+                                                             const std::string& file);
 
 /// The name under which the file gives a field that has two (A1.6): `name` unless only `twin` is
 /// given. \throws ConfigError  if both are.

@@ -10,23 +10,17 @@ namespace {
 /// A setting that the simulator follows only at some values.
 struct Unsimulated {
   const char* key;
-  const char* simulated;  ///< the value that is; null: none, the key must not be there
+  /// The value that is, or several with | between; null: none, the key must not be there.
+  const char* simulated;
   Stages stages;
   const char* feature;
 };
 
 /// To be shortened as the simulator grows.
 constexpr Unsimulated kUnsimulated[] = {
-    {"zero_optimization.offload_param.device", "none", kStage3, "offload of parameters"},
-    {"zero_optimization.offload_optimizer.device", "none", kStage3,
-     "offload of the optimizer at stage 3"},
-    {"zero_optimization.mics_shard_size", "-1", kStage3, "MiCS"},
-    {"zero_optimization.zero_quantized_weights", "false", kStage3,
-     "quantised weight gathers (qwZ)"},
-    {"zero_optimization.zero_quantized_nontrainable_weights", "false", kStage3,
-     "quantised frozen weights"},
-    {"zero_optimization.zero_quantized_gradients", "false", kStage3,
-     "quantised gradient reductions (qgZ)"},
+    {"zero_optimization.offload_param.device", "none|cpu", kStage3, "offload to NVMe"},
+    {"zero_optimization.offload_optimizer.device", "none|cpu", kStage3, "offload to NVMe"},
+    {"zero_optimization.offload_optimizer.super_offload", "false", kStage3, "SuperOffload (C8.7)"},
     {"zero_optimization.enable_sanity_checks", "false", kStage3, "sanity checks"},
     {"zero_optimization.zenflow.topk_ratio", nullptr, kStages123, "ZenFlow"},
     {"sequence_parallel_size", "1", kEveryStage, "sequence parallelism"},
@@ -60,6 +54,11 @@ bool is_off(const Setting& setting) {
   return setting.value == "0" || setting.value.starts_with('-');
 }
 
+/// \param values  with | between.
+bool is_one_of(const std::string& value, std::string_view values) {
+  return format("|{}|", values).find(format("|{}|", value)) != std::string::npos;
+}
+
 ConfigError unsimulated(const Setting& setting, const char* feature, const std::string& file) {
   const SourceLocation where = setting.where.file.empty() ? SourceLocation{file} : setting.where;
   return {where, format("{}: found {}: this version does not simulate {} yet", setting.key,
@@ -72,15 +71,12 @@ bool is_adam(const Strategy& strategy) {
 
 }  // namespace
 
-std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const std::string& file,
-                                               bool one_node) {
+std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const std::string& file) {
   for (const Setting& setting : strategy.settings) {
     for (const Unsimulated& row : kUnsimulated) {
-      // On one node qgZ falls back to plain reduce-scatters (C10.2).
-      if (one_node && setting.key == "zero_optimization.zero_quantized_gradients") continue;
       if (setting.key != row.key || (row.stages >> strategy.zero.stage & 1U) == 0) continue;
       const bool follows =
-          row.simulated != nullptr && (setting.value == row.simulated || is_off(setting));
+          row.simulated != nullptr && (is_one_of(setting.value, row.simulated) || is_off(setting));
       if (!follows) return unsimulated(setting, row.feature, file);
     }
     if (setting.key == "optimizer.type" && !is_adam(strategy)) {

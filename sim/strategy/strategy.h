@@ -213,6 +213,8 @@ struct Strategy {
   std::string version = "0.19";     ///< DeepSpeed's: "0.14" or "0.19"
   std::string torch_version = "2";  ///< PyTorch's: "1.13" or "2" (D1.3)
   std::int64_t sequence_parallel_size = 1;
+  /// GPUs of a node, where hierarchical MiCS and qgZ ask for it (C10.2, C11); 0: all on one node.
+  std::int64_t gpus_per_node = 0;
   std::vector<Setting> settings;         ///< every resolved key, in the order of spec A
   std::vector<std::string> assumptions;  ///< each default and each resolved "auto"
   std::vector<Warning> warnings;

@@ -288,6 +288,18 @@ TEST(CollectiveCost, OneRankANodeUsesOnlyTheNetwork) {
   EXPECT_NEAR(transfer, 0.5 * 1'073'741'824 / 48e9, 1e-9);
 }
 
+// Rank i of each of two nodes, for eight i at once: of eight NICs (192 GB/s) each group has 24
+// GB/s, and the network carries the bytes of all eight.
+TEST(CollectiveCost, GroupsSideBySideShareTheNics) {
+  const Cluster cluster = load_cluster("dgx-a100-80", 2);
+  const CollectiveCost cost = collective_cost(cluster, CollectiveOp::AllGather, 1_GiB, {2, 2, 8});
+  const double sent = 0.5 * 1'073'741'824;
+  EXPECT_NEAR(cost.idle_time(cluster).count() - cost.delay.count(), sent / 24e9, 1e-9);
+  EXPECT_NEAR(load_of(cost, Kind::Network), 8 * sent, 1);
+  EXPECT_EQ(load_of(cost, Kind::IntraNode), 0);
+  EXPECT_EQ(cost.inter_node, 8 * cost.sent_per_rank);
+}
+
 TEST(CollectiveNames, AreThoseOfTheRecordings) {
   EXPECT_EQ(to_string(CollectiveOp::AllReduce), "all_reduce");
   EXPECT_EQ(to_string(CollectiveOp::AllGather), "all_gather_into_tensor");

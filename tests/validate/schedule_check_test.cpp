@@ -121,7 +121,7 @@ TEST(ScheduleCheck, OverflowStepsEndAfterTheirFlag) {
   const Recording recording = parse_recording(overflowing_run(), "run.json");
   std::vector<std::string> assumptions;
   const auto row = [&](std::optional<int> overflow_steps) {
-    return check_schedule(recording, assumptions, overflow_steps);
+    return check_schedule(recording, assumptions, {overflow_steps});
   };
   EXPECT_EQ(row(3).result, ScheduleResult::Identical);
   ASSERT_EQ(row(2).result, ScheduleResult::Differs);

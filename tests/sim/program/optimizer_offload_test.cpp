@@ -37,54 +37,9 @@ Strategy without_offload(Strategy strategy) {
   return strategy;
 }
 
-const RankProgram& rank_of(const Program& program) {
-  return program.ranks.front();
-}
-
-std::size_t payload(const Op& op) {
-  return static_cast<std::size_t>(op.payload);
-}
-
-/// "master_weights 24" of each buffer at `place`, in order of allocation.
-std::vector<std::string> buffers_at(const Program& program, MemoryPlace place) {
-  std::vector<std::string> lines;
-  for (const Buffer& buffer : rank_of(program).buffers) {
-    if (buffer.place == place) {
-      lines.push_back(std::string(buffer.owner) + " " + std::to_string(buffer.bytes.count()));
-    }
-  }
-  return lines;
-}
-
-/// What happens under `rule` in one micro batch, in order: "up 20", "down 16", kernels, passes,
-/// collectives by name, "wait" for a host wait.
-std::vector<std::string> events(const Program& program, std::string_view rule, int micro_step = 0,
-                                StreamId* stream = nullptr) {
-  const RankProgram& rank = rank_of(program);
-  std::vector<std::string> lines;
-  for (const Op& op : rank.ops) {
-    if (op.rule != rule || op.micro_step != micro_step) {
-      continue;
-    }
-    if (stream != nullptr && op.stream.valid()) {
-      *stream = op.stream;
-    }
-    if (op.kind == OpKind::Copy) {
-      const Copy& copy = rank.copies[payload(op)];
-      const bool up = copy.direction == Copy::Direction::HostToDevice;
-      lines.push_back((up ? "up " : "down ") + std::to_string(copy.bytes.count()));
-    } else if (op.kind == OpKind::Kernel) {
-      const Kernel& kernel = rank.kernels[payload(op)];
-      lines.push_back(std::string(kernel.name) + " " + std::to_string(kernel.bytes.count()));
-    } else if (op.kind == OpKind::Host) {
-      const HostPass& pass = rank.host_passes[payload(op)];
-      lines.push_back(std::string(pass.name) + " " + std::to_string(pass.bytes.count()));
-    } else if (op.kind == OpKind::HostWait) {
-      lines.emplace_back("wait");
-    }
-  }
-  return lines;
-}
+using test::buffers_at;
+using test::payload;
+using test::rank_of;
 
 // B6.1 with S = 6, bf16, largest parameter 10: 4 S, 4 S, 2 S and 2 x 10 bytes page-locked, moments
 // 8 S ordinary; on the device 2 x 10.
@@ -138,7 +93,7 @@ TEST(OptimizerOffload, BoundaryMeasuresTestsAndCopiesMySlice) {
     std::vector<std::string> expected = stage == 2 ? p1 : p0;  // stage 1 walks in order (B3.2)
     const std::vector<std::string>& second = stage == 2 ? p0 : p1;
     expected.insert(expected.end(), second.begin(), second.end());
-    EXPECT_THAT(events(program, "B6.2"), ElementsAreArray(expected));
+    EXPECT_THAT(test::events(program, "B6.2"), ElementsAreArray(expected));
   }
 }
 
@@ -146,11 +101,11 @@ TEST(OptimizerOffload, BoundaryMeasuresTestsAndCopiesMySlice) {
 // is added (3 x 2 n) and goes down again, the last is added and goes down as fp32 only.
 TEST(OptimizerOffload, Stage2AccumulatesOnTheHost) {
   const Program program = test::build(small(), offloaded(2, 3), kRanks);
-  EXPECT_THAT(events(program, "B6.2", 0), ElementsAre("down 14", "down 20"));
-  EXPECT_THAT(events(program, "B6.2", 1), ElementsAre("up 14", "accumulate 42", "down 14", "up 20",
-                                                      "accumulate 60", "down 20"));
+  EXPECT_THAT(test::events(program, "B6.2", 0), ElementsAre("down 14", "down 20"));
+  EXPECT_THAT(test::events(program, "B6.2", 1), ElementsAre("up 14", "accumulate 42", "down 14",
+                                                            "up 20", "accumulate 60", "down 20"));
   EXPECT_THAT(
-      events(program, "B6.2", 2),
+      test::events(program, "B6.2", 2),
       ElementsAre("up 14", "accumulate 42", "gradient_norm 36", "overflow_check 119", "down 4",
                   "wait", "cast 12", "down 8", "up 20", "accumulate 60", "gradient_norm 72",
                   "overflow_check 170", "down 4", "wait", "cast 24", "down 16"));
@@ -165,9 +120,10 @@ TEST(OptimizerOffload, Stage2AccumulatesOnTheHost) {
 // recorded run ds_s1_bf16_offload_gas4_w2 holds no accumulated gradient on the host).
 TEST(OptimizerOffload, Stage1AccumulatesOnTheDevice) {
   const Program program = test::build(small(), offloaded(1, 3), kRanks);
-  EXPECT_THAT(events(program, "B6.2", 0), IsEmpty());
-  EXPECT_THAT(events(program, "B6.2", 1), IsEmpty());
-  EXPECT_EQ(events(program, "B6.2", 2), events(test::build(small(), offloaded(1), kRanks), "B6.2"));
+  EXPECT_THAT(test::events(program, "B6.2", 0), IsEmpty());
+  EXPECT_THAT(test::events(program, "B6.2", 1), IsEmpty());
+  EXPECT_EQ(test::events(program, "B6.2", 2),
+            test::events(test::build(small(), offloaded(1), kRanks), "B6.2"));
 }
 
 TEST(OptimizerOffload, CopiesRunOnTheReductionStream) {  // 0.6
@@ -176,7 +132,7 @@ TEST(OptimizerOffload, CopiesRunOnTheReductionStream) {  // 0.6
     strategy.zero.overlap_comm = overlap;
     const Program program = test::build(small(), strategy, kRanks);
     StreamId stream;
-    (void)events(program, "B6.2", 0, &stream);
+    (void)test::events(program, "B6.2", 0, &stream);
     EXPECT_EQ(rank_of(program).streams[stream.index()].name, overlap ? "reduce" : "compute");
   }
 }
@@ -186,14 +142,14 @@ TEST(OptimizerOffload, CopiesRunOnTheReductionStream) {  // 0.6
 TEST(OptimizerOffload, TheStepGoesThroughHostMemory) {
   const Program program = test::build(small(), offloaded(2), kRanks);
   EXPECT_THAT(
-      events(program, "B6.3"),
+      test::events(program, "B6.3"),
       ElementsAre("up 1", "wait", "down 8", "wait", "down 8", "wait", "up 4", "wait", "down 4",
                   "wait", "scale 48", "cpu_adam 168", "cast_weights 36", "up 12"));
   // In fp32 nothing is cast on the device, and the flag does not exist (rule 16).
   Strategy fp32 = offloaded(2);
   fp32.precision = Precision::Fp32;
   fp32.communication_dtype = fp32.grad_accum_dtype = Dtype::F32;
-  EXPECT_THAT(events(test::build(small(), fp32, kRanks), "B6.3"),
+  EXPECT_THAT(test::events(test::build(small(), fp32, kRanks), "B6.3"),
               ElementsAre("down 8", "wait", "down 8", "wait", "up 4", "wait", "down 4", "wait",
                           "scale 48", "cpu_adam 168", "cast_weights 48", "up 24"));
 }
@@ -222,7 +178,7 @@ TEST(OptimizerOffload, TorchAdamGoesThroughMoreMemory) {
   strategy.optimizer = OptimizerKind::AdamTorchForeach;
   const Program program = test::build(small(), strategy, kRanks);
   const AdamUpdate adam = adam_update(OptimizerKind::AdamTorchForeach, 6, 1);
-  EXPECT_THAT(events(program, "B6.3"),
+  EXPECT_THAT(test::events(program, "B6.3"),
               testing::Contains("cpu_adam " + std::to_string(adam.kernel.bytes.count())));
   EXPECT_THAT(buffers_at(program, MemoryPlace::Host),
               ElementsAre("adam_moments 48", "optimizer_temporary 24"));
@@ -331,10 +287,10 @@ TEST(OptimizerOffload, NvmeIsCpuBelowStage3) {
   const Program cpu = test::build(model, parse("cpu"), kRanks);
   const Program nvme = test::build(model, parse("nvme"), kRanks);
   EXPECT_EQ(messages(cpu), messages(nvme));
-  EXPECT_EQ(events(cpu, "B6.2"), events(nvme, "B6.2"));
-  EXPECT_EQ(events(cpu, "B6.3"), events(nvme, "B6.3"));
+  EXPECT_EQ(test::events(cpu, "B6.2"), test::events(nvme, "B6.2"));
+  EXPECT_EQ(test::events(cpu, "B6.3"), test::events(nvme, "B6.3"));
   EXPECT_EQ(buffers_at(cpu, MemoryPlace::PinnedHost), buffers_at(nvme, MemoryPlace::PinnedHost));
-  EXPECT_FALSE(events(nvme, "B6.3").empty());
+  EXPECT_FALSE(test::events(nvme, "B6.3").empty());
 }
 
 // B5 reaches the device without offload only.
