@@ -158,7 +158,7 @@ enum class AnnotationKind : std::uint8_t {
   FlushBucket,     ///< a reduce bucket with its gradients, before its collectives (B3.3, C6.4)
   Bucket,          ///< the same of DDP, in bucket order (D1.4)
   FetchSubModule,  ///< ZeRO-3: a module's pre-forward or pre-backward hook (C4.3)
-  GatherParams,    ///< ZeRO-3: the parameters of the gather that follows (C3)
+  GatherParams,    ///< ZeRO-3: the parameters of the gather (or gathers) that follow (C3)
   Release,         ///< ZeRO-3: parameters that are freed (C4.6, C4.8, C8.1)
 };
 /// Words of the recordings: "flush_bucket", "bucket", "fetch_sub_module", "gather_params",

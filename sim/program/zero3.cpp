@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "sim/base/error.h"
+#include "sim/base/text.h"
 #include "sim/program/frameworks.h"
 #include "sim/program/zero3_coordinator.h"
 #include "sim/program/zero3_gathers.h"
@@ -43,7 +45,7 @@ class Zero3 : public FrameworkHooks {
       return;
     }
     const std::vector<TrainingEvent> events = training_events(model_, strategy_.checkpointing);
-    if (release_.resets_before_forward && !any_uses_others()) {
+    if (release_.resets_before_forward && !any_uses_others() && !recording_releases_persistent()) {
       coordinator_.skip_recording(fetch_order(events));
     } else {
       warm_up(events);
@@ -65,6 +67,9 @@ class Zero3 : public FrameworkHooks {
   void begin_forward(const MicroBatch& micro) override {
     micro_ = micro;
     gradients_.begin(micro);
+    if (release_.resets_before_forward) {
+      cancel(coordinator_.cancel_in_flight());
+    }
     verify(coordinator_.begin_forward());
   }
 
@@ -91,6 +96,9 @@ class Zero3 : public FrameworkHooks {
   void gradient_ready(ParameterId id, BufferId gradient) override { gradients_.add(id, gradient); }
 
   void end_backward() override {  // C6.7, C4.8
+    if (!release_.resets_before_forward) {
+      cancel(coordinator_.cancel_in_flight());
+    }
     verify(coordinator_.finish_backward());
     gradients_.finish();
     release(coordinator_.end_backward(), "C4.8");
@@ -154,8 +162,16 @@ class Zero3 : public FrameworkHooks {
                        [this](const Operator& op) { return uses_others(op); });
   }
 
-  // Where steady steps depend on what came before (rules 30, 31, 84), the coordinator goes through
-  // two steps first; more than three micro batches of each add nothing.
+  // Then the second micro batch of the first step finds persistent parameters released, unlike
+  // later ones, and its decisions stay (rule 32b).
+  [[nodiscard]] bool recording_releases_persistent() const {
+    const std::vector<bool>& persistent = coordinator_.persistent();
+    return strategy_.grad_accum > 1 &&
+           std::find(persistent.begin(), persistent.end(), true) != persistent.end();
+  }
+
+  // Where steady steps depend on what came before (rules 30, 31, 32b, 84), the coordinator goes
+  // through two steps first; more than three micro batches of each add nothing.
   void warm_up(const std::vector<TrainingEvent>& events) {
     constexpr std::int64_t kMicroBatches = 3;
     for (int step = 0; step < 2; ++step) {
@@ -213,13 +229,11 @@ class Zero3 : public FrameworkHooks {
   }
 
   void fetch(ModuleId module, Pass pass) {
-    builder_.annotate(AnnotationKind::FetchSubModule, coordinator_.available_elements(), {});
+    const std::int64_t available = coordinator_.available_elements();
     builder_.host({HostWork::ModuleHook}, "C2.2");
     const Zero3Coordinator::Fetch fetch = coordinator_.fetch(module, pass);
-    for (const ParameterId id : fetch.cancelled) {  // rule 87
-      gathers_.wait_for(id);
-    }
-    release(fetch.cancelled, "C4.1");
+    cancel(fetch.cancelled);  // rule 87
+    builder_.annotate(AnnotationKind::FetchSubModule, available, {});
     gathers_.issue(fetch.now, "C4.3");
     for (const ParameterId id : coordinator_.parameters_of(module)) {
       if (gathers_.in_flight(id)) {
@@ -228,6 +242,21 @@ class Zero3 : public FrameworkHooks {
     }
     builder_.stream_wait_stream(kComputeStream, gathers_.stream(), "C4.3");
     gathers_.issue(fetch.prefetched, "C5.4");
+  }
+
+  void cancel(const std::vector<ParameterId>& ahead) {
+    if (!ahead.empty() && !release_.releases_unused_prefetches) {
+      throw ConfigError(format(
+          "{}: DeepSpeed {} stops in micro batch {} of step {}: its trace differs from the "
+          "recorded "
+          "one and {} was fetched ahead and not used (\"still have inflight params\", rule 87)",
+          strategy_.name, release_.name, micro_.index, micro_.step,
+          model_.parameters[ahead.front().index()].name));
+    }
+    for (const ParameterId id : ahead) {
+      gathers_.wait_for(id);
+    }
+    release(ahead, "C4.1");
   }
 
   void release(ModuleId module, Pass pass) {

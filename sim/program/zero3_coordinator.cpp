@@ -38,7 +38,7 @@ Zero3Coordinator::Zero3Coordinator(const Model& model, const ZeroOptions& option
       gathered_(model.parameters.size(), false),
       active_(model.parameters.size()),
       fetched_for_(model.parameters.size(), kNever),
-      request_of_(model.parameters.size()),
+      in_flight_(model.parameters.size()),
       mode_(release.resets_before_forward ? Mode::Invalid : Mode::Record) {}
 
 void Zero3Coordinator::skip_recording(const std::vector<ModuleId>& trace) {
@@ -104,16 +104,18 @@ void Zero3Coordinator::deactivate(ParameterId parameter, ModuleId module) {
 void Zero3Coordinator::request(const std::vector<ParameterId>& parameters) {
   for (const ParameterId parameter : parameters) {
     gathered_[parameter.index()] = true;
-    request_of_[parameter.index()] = static_cast<std::uint32_t>(waited_.size());
+    in_flight_[parameter.index()] = true;
   }
-  waited_.push_back(false);
 }
 
 Zero3Coordinator::Fetch Zero3Coordinator::fetch(ModuleId id, Pass pass) {
   Fetch fetch;
   const auto step = static_cast<std::size_t>(step_id_);
   if (mode_ == Mode::Complete && (step >= trace_.size() || trace_[step] != id)) {
-    fetch.cancelled = drop_trace();
+    mode_ = Mode::Invalid;
+    if (release_->releases_unused_prefetches) {
+      fetch.cancelled = cancel_in_flight();
+    }
   }
   if (pass == Pass::Backward) {
     active_backward_.push_back(id);
@@ -131,9 +133,7 @@ Zero3Coordinator::Fetch Zero3Coordinator::fetch(ModuleId id, Pass pass) {
     request(fetch.now);
   }
   for (const ParameterId parameter : parameters) {
-    if (!waited_.empty()) {
-      waited_[request_of_[parameter.index()]] = true;
-    }
+    in_flight_[parameter.index()] = false;
   }
   if (mode_ == Mode::Record) {
     trace_.push_back(id);
@@ -145,17 +145,16 @@ Zero3Coordinator::Fetch Zero3Coordinator::fetch(ModuleId id, Pass pass) {
   return fetch;
 }
 
-// Rule 87: what is on its way is waited for and released unused.
-std::vector<ParameterId> Zero3Coordinator::drop_trace() {
-  mode_ = Mode::Invalid;
+// Rule 87, C4.1: what was fetched ahead is waited for and released unused, whether or not a wait
+// for another of its gather has completed it (recorded: ds_s3_bf16_moe_some_w2).
+std::vector<ParameterId> Zero3Coordinator::cancel_in_flight() {
   std::vector<ParameterId> cancelled;
-  for (std::size_t i = 0; i < gathered_.size(); ++i) {
-    const bool on_its_way = gathered_[i] && !waited_.empty() && !waited_[request_of_[i]];
-    if (on_its_way) {
+  for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+    if (in_flight_[i]) {
+      in_flight_[i] = false;
       drop(cancelled, ParameterId(i));
     }
   }
-  waited_.assign(waited_.size(), true);
   return cancelled;
 }
 
@@ -177,9 +176,8 @@ std::vector<ParameterId> Zero3Coordinator::access(ModuleId module,
   all.insert(all.end(), now.begin(), now.end());
   std::sort(all.begin(), all.end());
   with_external_[module] = std::move(all);
-  request(now);
-  waited_.back() = true;
   for (const ParameterId parameter : now) {
+    gathered_[parameter.index()] = true;
     activate(parameter, module);
   }
   return now;
@@ -327,14 +325,9 @@ std::vector<ParameterId> Zero3Coordinator::release_all() {
 }
 
 void Zero3Coordinator::gather_persistent() {
-  if (waited_.empty()) {
-    waited_.push_back(true);
-  }
   for (std::size_t i = 0; i < gathered_.size(); ++i) {
     if (persistent_[i] && !gathered_[i]) {
       gathered_[i] = true;
-      request_of_[i] = 0;
-      waited_[0] = true;
     }
   }
 }

@@ -47,7 +47,7 @@ class Zero3Coordinator {
 
   /// What one module event gathers; each list is one request, sorted by parameter id (C1.2).
   struct Fetch {
-    std::vector<ParameterId> cancelled;   ///< on their way for a trace that is dropped here
+    std::vector<ParameterId> cancelled;   ///< fetched ahead for a trace that is dropped here
     std::vector<ParameterId> now;         ///< not yet available: gathered and waited for
     std::vector<ParameterId> prefetched;  ///< for later modules
   };
@@ -55,6 +55,8 @@ class Zero3Coordinator {
   /// Starts with `trace`: the modules in the order in which they fetch, forward then backward.
   void skip_recording(const std::vector<ModuleId>& trace);
 
+  /// Before `begin_forward`: what was fetched ahead and never used is let go (C4.1). \returns it.
+  [[nodiscard]] std::vector<ParameterId> cancel_in_flight();
   /// \returns the lengths of the lists whose equality the ranks verify here (C4.1, rule 22): one,
   ///          empty, when a recording begins; modules, parameters and their positions of the trace
   ///          when it is complete; else none.
@@ -95,7 +97,6 @@ class Zero3Coordinator {
 
   [[nodiscard]] std::vector<std::int64_t> reset_step();
   void complete_trace();
-  [[nodiscard]] std::vector<ParameterId> drop_trace();
   void request(const std::vector<ParameterId>& parameters);
   void pop_own_parameters(const std::vector<ParameterId>& parameters);
   [[nodiscard]] std::vector<ParameterId> take_prefetch();
@@ -117,8 +118,7 @@ class Zero3Coordinator {
   std::vector<bool> gathered_;                 ///< INFLIGHT or AVAILABLE (C1.8)
   std::vector<std::vector<ModuleId>> active_;  ///< by parameter: modules that hold it (C4.6)
   std::vector<std::int64_t> fetched_for_;      ///< last step id that a scan has promised (C4.7a)
-  std::vector<std::uint32_t> request_of_;      ///< by parameter: index into `waited_`
-  std::vector<bool> waited_;                   ///< by request: AVAILABLE (C3.2)
+  std::vector<bool> in_flight_;                ///< not yet popped by its own module's fetch (C4.4)
   std::map<ModuleId, std::vector<ParameterId>> with_external_;
   std::vector<ModuleId> active_backward_;              ///< in order of their pre-backward hooks
   std::map<ModuleId, std::vector<ParameterId>> held_;  ///< by module that holds them (rule 80)

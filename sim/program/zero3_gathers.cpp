@@ -151,6 +151,14 @@ void Zero3Gathers::drop_secondaries() {
 
 // Those with a secondary partition apart and first (rule 54), and so the quantised frozen ones.
 void Zero3Gathers::issue(const std::vector<ParameterId>& parameters, std::string_view rule) {
+  if (parameters.empty()) {
+    return;
+  }
+  std::int64_t requested = 0;
+  for (const ParameterId id : parameters) {
+    requested += elements(id);
+  }
+  builder_.annotate(AnnotationKind::GatherParams, requested, parameters);
   std::vector<ParameterId> sorted = parameters;
   const auto kind = [this](ParameterId id) {
     const int global = is_local(id) ? 0 : 1;
@@ -177,16 +185,13 @@ void Zero3Gathers::issue_alike(const std::vector<ParameterId>& parameters, std::
 }
 
 void Zero3Gathers::issue_gather(const std::vector<ParameterId>& parameters, std::string_view rule) {
-  std::int64_t real = 0;
   Gather gather;
   gather.parameters = parameters;
   gather.pending = parameters.size();
   for (const ParameterId id : parameters) {
     gather.whole += partition_.padded(elements(id));
-    real += elements(id);
     in_flight_[id.index()] = gathers_.size();
   }
-  builder_.annotate(AnnotationKind::GatherParams, real, parameters);
   fetch_pieces(parameters, stream_);
   if (partition_.alone()) {
     copy_alone(gather);
@@ -382,7 +387,6 @@ void Zero3Gathers::dequantize(Gather& gather) {
 }
 
 void Zero3Gathers::gather_now(ParameterId id) {
-  builder_.annotate(AnnotationKind::GatherParams, elements(id), {id});
   fetch_pieces({id}, kComputeStream);
   allocate_full(id, kComputeStream, "C2.6");
   if (!partition_.alone()) {

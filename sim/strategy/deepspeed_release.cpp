@@ -18,6 +18,7 @@ const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_
        .resets_before_forward = false,
        .verifies_list_lengths = false,
        .releases_leftovers = false,
+       .releases_unused_prefetches = false,
        .holds_recomputed_frozen = false,
        .mics_deadlocks = false},
       {.name = "0.19",
@@ -30,6 +31,7 @@ const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_
        .resets_before_forward = true,
        .verifies_list_lengths = true,
        .releases_leftovers = true,
+       .releases_unused_prefetches = true,
        .holds_recomputed_frozen = true,
        .mics_deadlocks = true},
   }};

@@ -34,6 +34,9 @@ struct DeepSpeedRelease {
   /// Modules without a post-backward hook are released at the end of the backward; else in the
   /// step (rule 31).
   bool releases_leftovers = true;
+  /// What was fetched ahead for a trace that is not followed is released; else training stops when
+  /// the coordinator begins anew: "still have inflight params" (rule 87).
+  bool releases_unused_prefetches = true;
   /// Frozen parameters that a recomputation fetches stay until a module's backward ends (rule 80).
   bool holds_recomputed_frozen = true;
   ///@}
