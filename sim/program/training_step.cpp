@@ -62,8 +62,10 @@ std::vector<TrainingEvent> training_events(const Model& model,
   }
   for (std::size_t i = model.forward.size(); i-- > 0;) {
     const ExecutionStep& step = model.forward[i];
+    // A block that no gradient comes to is not computed again (rule 79).
     if (checkpointing == ActivationCheckpointing::Full && step.kind == Step::Exit &&
-        is_block_root_of(model, step.module)) {
+        is_block_root_of(model, step.module) &&
+        model.modules[step.module.index()].gradient_output) {
       append_recompute(model, i, events);
     }
     append_backward(model, step, events);
@@ -163,6 +165,9 @@ void TrainingWalk::micro_batch(const MicroBatch& micro) {
   }
   builder_.set_module(ModuleId());
   builder_.free(gradient_);
+  for (BufferId& checkpoint : checkpoints_) {  // of blocks whose input needs no gradient
+    builder_.free(checkpoint, "E5");
+  }
   hooks_.end_backward();
   builder_.set_phase(Phase::Step);
   if (micro.boundary) {
@@ -198,7 +203,7 @@ void TrainingWalk::handle(const TrainingEvent& event) {
   const int block = model_.modules[event.module.index()].block;
   switch (event.kind) {
     case Kind::PreForward:
-      if (block_root && !event.recompute) {
+      if (block_root && !event.recompute && model_.modules[event.module.index()].gradient_output) {
         checkpoints_[static_cast<std::size_t>(block)] = builder_.allocate(
             checkpoint_bytes_, MemoryClass::Activations, "checkpoint", kComputeStream, "E5");
       }

@@ -1,5 +1,5 @@
 // One ZeRO-3 step of Llama-2-7B on 8 GPUs: build, engine with memory, and both (design.md section
-// 7: 8 ms, 14 + 8 ms, 30 ms).
+// 7: 8 ms, 14 + 8 ms, 30 ms); building one of Llama-3.1-405B (80 ms).
 
 #include <string>
 
@@ -50,6 +50,21 @@ void build(benchmark::State& state) {
   state.counters["ops"] = static_cast<double>(ops);
 }
 BENCHMARK(build)->Unit(benchmark::kMillisecond)->Name("zero3_7b_8gpus/build");
+
+/// The largest preset: 126 layers.
+void build_405b(benchmark::State& state) {
+  const Model model = load_model("llama-3.1-405b");
+  const BuildOptions options{512, 2, 1};
+  const Strategy strategy = named_strategy("zero3", {}, options.world_size);
+  std::size_t ops = 0;
+  for (auto _ : state) {
+    const Program program = build_program(model, strategy, question().batch, options);
+    ops = program.ranks[0].ops.size();
+    benchmark::DoNotOptimize(program);
+  }
+  state.counters["ops"] = static_cast<double>(ops);
+}
+BENCHMARK(build_405b)->Unit(benchmark::kMillisecond)->Name("zero3_405b_512gpus/build");
 
 /// Programs of the stages that build no trace, which have fewer operations.
 void build_stage(benchmark::State& state) {

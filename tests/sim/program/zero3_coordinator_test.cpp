@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
 #include "sim/program/training_step.h"
 #include "tests/sim/program/models.h"
 
@@ -261,6 +262,55 @@ INSTANTIATE_TEST_SUITE_P(Toy, Zero3Trace,
                            name.resize(name.size() - 4);
                            return name;
                          });
+
+// C5.8: the first events of a steady micro batch as its table has them, and its totals: 23 gathers,
+// 1.47 Psi.
+TEST(Zero3Coordinator, WorkedExampleOfThePrefetch) {
+  const Model model = test::llama({1024, 2816, 1024, 32000, 2, 128});
+  ZeroOptions options;
+  options.stage = 3;
+  options.prefetch_bucket_size = 943'718;
+  options.max_reuse_distance = 0;
+  options.param_persistence_threshold = 10'240;
+  const auto events = training_events(model, ActivationCheckpointing::None);
+  Zero3Coordinator coordinator(model, options);
+  coordinator.skip_recording(fetch_order(events));
+  coordinator.gather_persistent();
+  coordinator.begin_forward();
+  std::vector<std::string> lines;
+  for (const TrainingEvent& event : events) {
+    using Kind = TrainingEvent::Kind;
+    const std::string module = short_name(model.modules[event.module.index()].name);
+    if (event.kind == Kind::PreForward) {
+      const std::int64_t step = coordinator.step_id();
+      const auto fetch = coordinator.fetch(event.module, Zero3Coordinator::Pass::Forward);
+      EXPECT_TRUE(fetch.now.empty());
+      lines.push_back(format("{} {}: {}, {}", step, module, names(model, fetch.prefetched),
+                             coordinator.available_elements()));
+    } else if (event.kind == Kind::PostForward) {
+      if (!coordinator.release(event.module, Zero3Coordinator::Pass::Forward).empty()) {
+        lines.push_back(format("release {}: {}", module, coordinator.available_elements()));
+      }
+    }
+    if (lines.size() == 11) {
+      break;
+    }
+  }
+  EXPECT_THAT(lines, testing::ElementsAre("0 root: embed, 32768000", "1 model: 0.q, 33816576",
+                                          "2 embed: 0.k, 34865152", "release embed: 2097152",
+                                          "3 rotary: 0.v, 3145728", "4 0.layer: 0.o, 4194304",
+                                          "5 0.ln1: 0.gate, 7077888", "6 0.attn: 0.up, 9961472",
+                                          "7 0.q: 0.down, 12845056", "release 0.q: 11796480",
+                                          "8 0.k: 1.q, 12845056"));
+
+  Zero3Coordinator whole(model, options);
+  whole.skip_recording(fetch_order(events));
+  whole.gather_persistent();
+  const Totals totals = Drive(model, whole).micro_batch(events, 0);
+  EXPECT_EQ(totals.gathers, 23);
+  EXPECT_NEAR(static_cast<double>(totals.elements) / static_cast<double>(parameter_count(model)),
+              1.47, 0.005);
+}
 
 // C1.7: in order of registration, while the running total stays within the model threshold; one
 // that would exceed it is skipped, smaller ones behind it may still fit (rule 38).
