@@ -463,8 +463,7 @@ TrainingFlags training_flags(const RecordingDescription& description) {
   const RecordedSpec& spec = description.spec;
   TrainingFlags flags;
   flags.config_as = ConfigMode::DeepSpeed;
-  flags.checkpointing =
-      spec.checkpointing ? ActivationCheckpointing::Full : ActivationCheckpointing::None;
+  flags.checkpointing = spec.checkpointing;
   flags.zero_init = spec.zero_init;
   // Recorded on one machine unless the run says otherwise.
   flags.gpus_per_node = spec.gpus_per_node.value_or(spec.world);

@@ -232,7 +232,10 @@ class DescriptionReader {
     result.model.text = spec.string("model");
     result.model.where = document_.location(spec.raw("model"));
     read_accumulation(spec);
-    result.checkpointing = optional_word(spec, "ckpt", {"reentrant", "nonreentrant"}).has_value();
+    if (const auto word = optional_word(spec, "ckpt", {"reentrant", "nonreentrant"})) {
+      result.checkpointing =
+          *word == 0 ? ActivationCheckpointing::Full : ActivationCheckpointing::NonReentrant;
+    }
     result.two_groups = optional_switch(spec, "two_groups").value_or(false);
     if (const auto word = optional_word(spec, "zero_init", {"zero", "mics"})) {
       result.zero_init = *word == 0 ? ZeroInit::Zero : ZeroInit::Mics;

@@ -47,8 +47,9 @@ struct RecordedSpec {
   int world = 1;
   RecordedText model;                        ///< "gpt_small"
   std::optional<RecordedNumber> grad_accum;  ///< key `gas`; none: DeepSpeed's file's, DDP 1
-  bool checkpointing = false;  ///< key `ckpt`: "reentrant" or "nonreentrant", by block
-  bool two_groups = false;     ///< optimizer groups: matrices and embeddings, then vectors
+  /// Key `ckpt`: "reentrant" or "nonreentrant", by block.
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
+  bool two_groups = false;  ///< optimizer groups: matrices and embeddings, then vectors
   ZeroInit zero_init = ZeroInit::None;
   bool input_gradients = false;           ///< key `input_grads`
   std::vector<std::string> leaf_classes;  ///< given to `set_z3_leaf_modules`

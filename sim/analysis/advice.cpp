@@ -230,7 +230,7 @@ void try_change(const Experiment& experiment, const Strategy& changed, const std
 
 void try_checkpointing(const Experiment& experiment, const Strategy& strategy,
                        std::vector<WayOut>& ways) {
-  if (strategy.checkpointing == ActivationCheckpointing::Full) return;
+  if (recomputes_blocks(strategy.checkpointing)) return;
   Strategy changed = strategy;
   changed.checkpointing = ActivationCheckpointing::Full;
   try_change(experiment, changed, "full activation checkpointing", ways);

@@ -52,7 +52,7 @@ FlopsPerSecond peak_rate(const GpuSpec& gpu, Precision precision) {
 /// Selective repeats the two matrix products of attention, 4 h s a layer, which flash attention
 /// does in any case.
 double recomputation(const Model& model, const Strategy& strategy, const BatchShape& batch) {
-  if (strategy.checkpointing == ActivationCheckpointing::Full) return 4.0 / 3.0;
+  if (recomputes_blocks(strategy.checkpointing)) return 4.0 / 3.0;
   if (strategy.checkpointing == ActivationCheckpointing::None || batch.flash_attention) return 1;
   const ModelShape& shape = model.shape;
   const double repeated = 4.0 * static_cast<double>(shape.layers) *

@@ -36,7 +36,7 @@ std::string zero3_reason(const Volume& volume, const Strategy& strategy, Bytes p
   if (gathered < 2 * micro_batches) {
     return reason + ", since some stay gathered between forward and backward (C4.7)";
   }
-  if (strategy.checkpointing == ActivationCheckpointing::Full) {
+  if (recomputes_blocks(strategy.checkpointing)) {
     return reason + ", since recomputation gathers again (C12.1)";
   }
   return reason + ", persistent ones once more after each step (C8.5)";

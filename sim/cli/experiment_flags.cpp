@@ -103,7 +103,8 @@ DdpFlags ddp_flags(const ExperimentFlags& flags) {
 /// Flags that fill in what a file leaves open, or say how it is read.
 void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--grad-accum", flags.grad_accum, "Micro steps per optimizer step");
-  app.add_option("--activation-checkpointing", flags.checkpointing, "none, full or selective");
+  app.add_option("--activation-checkpointing", flags.checkpointing,
+                 "none, full (reentrant), nonreentrant, or selective (the attention core)");
   app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
   app.add_option("--optimizer-groups", flags.optimizer_groups,
                  "Param groups of the optimizer: one, or by_dimension (matrices, then vectors)");
@@ -237,7 +238,8 @@ Model required_model(const ExperimentFlags& flags) {
   options.freeze = flags.freeze;
   options.train_only = flags.train_only;
   // PEFT and the Trainer do so: blocks that are recomputed need an input with a gradient.
-  const bool implied = options.has_lora && flags.checkpointing == "full";
+  const bool implied =
+      options.has_lora && (flags.checkpointing == "full" || flags.checkpointing == "nonreentrant");
   options.input_requires_gradient = flags.input_require_grads || implied;
   if (implied && !flags.input_require_grads) {
     model.assumptions.emplace_back(

@@ -190,10 +190,12 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
         "stands for all",
         rank.value()));
   }
-  if (strategy.checkpointing == ActivationCheckpointing::Full) {
-    program.assumptions.emplace_back(
-        "activation checkpointing recomputes whole blocks in the order of PyTorch's reentrant "
-        "variant (C12.1)");
+  if (recomputes_blocks(strategy.checkpointing)) {
+    program.assumptions.push_back(
+        format("activation checkpointing recomputes whole blocks in the order of PyTorch's {}",
+               strategy.checkpointing == ActivationCheckpointing::Full
+                   ? "reentrant variant (C12.1)"
+                   : "other variant, use_reentrant=False (C12.3)"));
   }
   if (!model.moe_blocks.empty()) {
     program.assumptions.emplace_back(

@@ -39,16 +39,33 @@ void append_backward(const Model& model, const ExecutionStep& step,
   }
 }
 
-// Forward again from the block's Enter to its Exit, which is `exit`.
-void append_recompute(const Model& model, std::size_t exit, std::vector<TrainingEvent>& events) {
-  std::size_t enter = exit;
-  while (model.forward[enter].kind != Step::Enter ||
-         model.forward[enter].module != model.forward[exit].module) {
+// Forward again, from the Enter of the block up to the step `last` in it.
+void append_recompute(const Model& model, ModuleId block, std::size_t last,
+                      std::vector<TrainingEvent>& events) {
+  std::size_t enter = last;
+  while (model.forward[enter].kind != Step::Enter || model.forward[enter].module != block) {
     --enter;
   }
-  for (std::size_t i = enter; i <= exit; ++i) {
+  for (std::size_t i = enter; i <= last; ++i) {
     append_forward(model.forward[i], true, events);
   }
+}
+
+ModuleId block_root_above(const Model& model, ModuleId id) {
+  while (!is_block_root_of(model, id)) {
+    id = model.modules[id.index()].parent;
+  }
+  return id;
+}
+
+// Whether backward reads a tensor that the operator's forward kept. Dropout is taken as off.
+bool unpacks(const Model& model, const ExecutionStep& step) {
+  if (step.kind != Step::Compute) {
+    return false;
+  }
+  const Operator& op = model.operators[static_cast<std::size_t>(step.operation)];
+  return op.output_gradient && op.kind != OperatorKind::ResidualAdd &&
+         op.kind != OperatorKind::Scale && op.kind != OperatorKind::Dropout;
 }
 
 }  // namespace
@@ -60,13 +77,19 @@ std::vector<TrainingEvent> training_events(const Model& model,
   for (const ExecutionStep& step : model.forward) {
     append_forward(step, false, events);
   }
+  ModuleId recomputed;
   for (std::size_t i = model.forward.size(); i-- > 0;) {
     const ExecutionStep& step = model.forward[i];
     // A block that no gradient comes to is not computed again (rule 79).
+    const bool in_block = model.modules[step.module.index()].block >= 0;
     if (checkpointing == ActivationCheckpointing::Full && step.kind == Step::Exit &&
         is_block_root_of(model, step.module) &&
         model.modules[step.module.index()].gradient_output) {
-      append_recompute(model, i, events);
+      append_recompute(model, step.module, i, events);
+    } else if (checkpointing == ActivationCheckpointing::NonReentrant && in_block &&
+               unpacks(model, step) && block_root_above(model, step.module) != recomputed) {
+      recomputed = block_root_above(model, step.module);
+      append_recompute(model, recomputed, i, events);
     }
     append_backward(model, step, events);
   }
@@ -91,9 +114,8 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
       hooks_(hooks),
       batch_(batch),
       saved_(model.operators.size()),
-      checkpoint_bytes_(strategy.checkpointing == ActivationCheckpointing::Full
-                            ? checkpoint_bytes(model, batch)
-                            : Bytes()),
+      checkpoint_bytes_(recomputes_blocks(strategy.checkpointing) ? checkpoint_bytes(model, batch)
+                                                                  : Bytes()),
       autocast_(
           strategy.framework != Framework::DeepSpeed && strategy.precision != Precision::Fp32 &&
           (strategy.framework == Framework::Fsdp || strategy.ddp.parameter_dtype == Dtype::F32)) {
@@ -181,8 +203,7 @@ void TrainingWalk::micro_batch(const MicroBatch& micro) {
 }
 
 bool TrainingWalk::checkpointed(ModuleId module) const {
-  return strategy_.checkpointing == ActivationCheckpointing::Full &&
-         model_.modules[module.index()].block >= 0;
+  return recomputes_blocks(strategy_.checkpointing) && model_.modules[module.index()].block >= 0;
 }
 
 bool TrainingWalk::is_block_root(ModuleId module) const {

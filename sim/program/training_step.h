@@ -31,11 +31,13 @@ struct TrainingEvent {
   Kind kind = Kind::PreForward;
   ModuleId module;
   std::int32_t operation = -1;  ///< of Forward and Backward
-  bool recompute = false;       ///< inside backward: reentrant checkpointing (C12.1)
+  bool recompute = false;       ///< inside backward: checkpointing (C12)
 };
 
 /// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block
-/// when backward reaches it, in the order of PyTorch's reentrant variant (C12.1).
+/// when backward reaches it, before the hooks of its backward (C12.1); NonReentrant when backward
+/// first needs a tensor that the block's forward has kept, up to that tensor: the modules that are
+/// open there have no post-forward (C12.3).
 [[nodiscard]] std::vector<TrainingEvent> training_events(const Model& model,
                                                          ActivationCheckpointing checkpointing);
 

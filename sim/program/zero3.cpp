@@ -283,8 +283,8 @@ class Zero3 : public FrameworkHooks {
   // C2.7: autograd's own linear function keeps the gathered weight from forward to backward; where
   // it is gathered again, that is a second copy. Not so within a checkpointed forward.
   void hold(ModuleId module, const std::vector<ParameterId>& released) {
-    const bool without_graph = strategy_.checkpointing == ActivationCheckpointing::Full &&
-                               model_.modules[module.index()].block >= 0;
+    const bool without_graph =
+        recomputes_blocks(strategy_.checkpointing) && model_.modules[module.index()].block >= 0;
     std::vector<ParameterId> saved;
     for (const ParameterId id : released) {
       if (!without_graph && linear_weight_[id.index()]) {

@@ -208,6 +208,40 @@ JsonValue collective_json(const Op& op, const OpView& view) {
   return json;
 }
 
+/// \param after  recorded collectives before it
+JsonValue annotation_json(const Program& program, const Annotation& annotation, int after) {
+  JsonValue json(Json::objectValue);
+  json["what"] = std::string(to_string(annotation.kind));
+  json["step"] = annotation.step;
+  json["micro_step"] = annotation.micro_step;
+  json["phase"] = std::string(to_string(annotation.phase));
+  json["module"] = annotation.module.valid() ? program.module_names[annotation.module.index()] : "";
+  json["elements"] = static_cast<Json::Int64>(annotation.elements);
+  JsonValue& parameters = json["parameters"] = JsonValue(Json::arrayValue);
+  for (const ParameterId id : program.ranks.front().parameters_of(annotation)) {
+    parameters.append(program.parameter_names[id.index()]);
+  }
+  json["after"] = after;
+  return json;
+}
+
+/// The markers of recordings: why collectives are there.
+JsonValue annotations_json(const Program& program) {
+  const RankProgram& rank = program.ranks.front();
+  JsonValue json(Json::arrayValue);
+  int collectives = 0;
+  std::size_t op = 0;
+  for (const Annotation& annotation : rank.annotations) {
+    for (; op < annotation.before.index(); ++op) {
+      if (rank.ops[op].kind != OpKind::Collective) continue;
+      const OpView view(program, rank, rank.ops[op]);
+      collectives += view.collective().recorded ? 1 : 0;
+    }
+    json.append(annotation_json(program, annotation, collectives));
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string schedule_text(const Program& program, bool all_operations) {
@@ -248,6 +282,7 @@ JsonValue schedule_json(const Program& program) {
       unrecorded.append(entry);
     }
   }
+  json["annotations"] = annotations_json(program);
   JsonValue& assumptions = json["assumptions"] = JsonValue(Json::arrayValue);
   for (const std::string& sentence : program.assumptions) assumptions.append(sentence);
   return json;

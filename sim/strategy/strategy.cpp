@@ -23,10 +23,11 @@ constexpr std::array<Name<Precision>, 3> kPrecisions = {{
     {Precision::Fp16, "fp16"},
     {Precision::Bf16, "bf16"},
 }};
-constexpr std::array<Name<ActivationCheckpointing>, 3> kCheckpointings = {{
+constexpr std::array<Name<ActivationCheckpointing>, 4> kCheckpointings = {{
     {ActivationCheckpointing::None, "none"},
     {ActivationCheckpointing::Full, "full"},
     {ActivationCheckpointing::Selective, "selective"},
+    {ActivationCheckpointing::NonReentrant, "nonreentrant"},
 }};
 constexpr std::array<Name<OptimizerKind>, 3> kOptimizers = {{
     {OptimizerKind::AdamFused, "adamw_fused"},

@@ -23,7 +23,14 @@ enum class Framework { Single, Ddp, DeepSpeed, Fsdp };
 /// Fp16, Bf16: mixed precision with fp32 master weights.
 enum class Precision { Fp32, Fp16, Bf16 };
 
-enum class ActivationCheckpointing { None, Full, Selective };
+/// Full: each block is recomputed as a whole, by PyTorch's reentrant variant (C12.1). NonReentrant:
+/// by the other, `use_reentrant=False` (C12.3). Selective: the attention core alone.
+enum class ActivationCheckpointing { None, Full, Selective, NonReentrant };
+/// Whether each block keeps only its input for the backward.
+[[nodiscard]] constexpr bool recomputes_blocks(ActivationCheckpointing checkpointing) {
+  return checkpointing == ActivationCheckpointing::Full ||
+         checkpointing == ActivationCheckpointing::NonReentrant;
+}
 
 /// Names and temporaries as in data/cases/README.md.
 enum class OptimizerKind { AdamFused, AdamTorchForeach, AdamTorch };

@@ -185,7 +185,7 @@ TEST(RecordedProgram, ListsWhatRecordingsDoNotSay) {
 
 TEST(RecordedStrategy, DeepSpeed) {
   RecordingDescription description = description_of("ds_s1_bf16_twogroups_w4");
-  description.spec.checkpointing = true;
+  description.spec.checkpointing = ActivationCheckpointing::Full;
   description.spec.zero_init = ZeroInit::Zero;
   description.spec.leaf_classes = {"Block"};
   const Strategy strategy = recorded_strategy(description, recorded_model(description));

@@ -108,7 +108,7 @@ TEST(Recording, TheSpec) {
   ASSERT_TRUE(spec.grad_accum.has_value());
   EXPECT_EQ(spec.grad_accum->value, 4);
   EXPECT_EQ(to_string(spec.grad_accum->where), "r.json:2:14");
-  EXPECT_TRUE(spec.checkpointing);
+  EXPECT_EQ(spec.checkpointing, ActivationCheckpointing::Full);
   EXPECT_TRUE(spec.two_groups);
   EXPECT_EQ(spec.zero_init, ZeroInit::Mics);
   EXPECT_TRUE(spec.input_gradients);
@@ -153,7 +153,7 @@ TEST(Recording, WaysToSayNone) {
                                              none)),
                         "r.json")
             .description.spec;
-    EXPECT_FALSE(spec.checkpointing) << none;
+    EXPECT_EQ(spec.checkpointing, ActivationCheckpointing::None) << none;
     EXPECT_EQ(spec.zero_init, ZeroInit::None) << none;
     EXPECT_FALSE(spec.ddp.parameter_dtype.has_value()) << none;
   }

@@ -316,6 +316,33 @@ TEST(ScheduleCheck, MarkersAfterItWhereNoneStandsBefore) {
   EXPECT_THAT(difference.markers, ElementsAre(HasSubstr("flush_bucket of 16832 elements: ln_f")));
 }
 
+// Markers are compared on request: kind, place, parameters in any order.
+TEST(ScheduleCheck, MarkersDifferOnRequest) {
+  const std::string name = "ds_s3_bf16_leaf_w2";
+  const std::string text = test::recording_text(name);
+  const auto row = [](const std::string& run, bool markers) {
+    std::vector<std::string> assumptions;
+    return check_schedule(parse_recording(run, "runs/r.json"), assumptions, {{}, markers});
+  };
+  EXPECT_EQ(row(text, true).result, ScheduleResult::Identical);
+  const std::string release = R"(["m","release",0,"fwd",64000,"wte",{"params":["wte.weight"]}])";
+  const std::string other = R"(["m","release",0,"fwd",64000,"wte",{"params":["wpe.weight"]}])";
+  EXPECT_EQ(row(test::changed(text, release, other), false).result, ScheduleResult::Identical);
+  ScheduleValidation validation;
+  validation.rows = {row(test::changed(text, release, other), true)};
+  ASSERT_EQ(validation.rows[0].result, ScheduleResult::Differs);
+  EXPECT_THAT(validation.rows[0].difference->fields, ElementsAre("parameters"));
+  EXPECT_THAT(schedule_validation_text(validation),
+              HasSubstr("    step 0, marker 3: parameters\n"
+                        "    recorded   release of 64000 elements, module wte: wpe.weight, fwd of "
+                        "micro step 0, after 3 collectives\n"));
+  EXPECT_TRUE(schedule_validation_json(validation)["rows"][0]["difference"]["is_marker"].asBool());
+  // One that is not there.
+  const ScheduleRow missing = row(test::changed(text, release + ",\n", ""), true);
+  ASSERT_EQ(missing.result, ScheduleResult::Differs);
+  EXPECT_THAT(missing.difference->simulated, StartsWith("release of 64000 elements, module wte"));
+}
+
 TEST(ScheduleCheck, JsonHoldsTheDifference) {
   const std::string text =
       test::changed(test::recording_text(kName), kSecond,

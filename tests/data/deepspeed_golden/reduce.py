@@ -3,8 +3,8 @@
     python3 reduce.py ../../../../shared/data/deepspeed_golden
 
 Left out: what the comparison does not read (results other than the events of the three steps, and
-call sites). Of stage 3, whose runs are long, only collectives are kept, not the markers that explain
-them. One row a line.
+call sites). Of most of stage 3, whose runs are long, only collectives are kept, not the markers that
+explain them. One row a line.
 """
 
 import json
@@ -12,7 +12,12 @@ import pathlib
 import sys
 
 PATTERNS = ["ds_s*", "ds014_s*", "ddp_*"]
-NOT_SIMULATED_YET = ["s3_*mics*", "s3_*offload*"]
+WITH_MARKERS = {
+    "ds014_s3_bf16_llama_lora_ckpt_prefetch0_reuse0_w2", "ds014_s3_bf16_mics2_w4",
+    "ds_s3_bf16_gas4_reuse0_b20k_w2", "ds_s3_bf16_leaf_w2",
+    "ds_s3_bf16_llama_lora_ckpt_live400k_reuse0_w2", "ds_s3_bf16_llama_lora_hpz2_w4",
+    "ds_s3_bf16_moe_some_w2", "ds_s3_bf16_offload_w2", "ds_s3_bf16_tiedfunc_reuse0_w2",
+}
 LEFT_OUT = {
     "external_params", "inventory", "inventory_by_rank", "live_bytes", "losses", "module_calls",
     "optimizer_state_numel", "other_ranks_step2", "rank_digests", "rank_groups", "ranks_identical",
@@ -46,12 +51,10 @@ def main(source):
     target = pathlib.Path(__file__).parent
     for pattern in PATTERNS:
         for path in sorted(pathlib.Path(source).glob(pattern + ".json")):
-            if any(path.match("*_" + name) for name in NOT_SIMULATED_YET):
-                continue
             recording = json.loads(path.read_text())
             reduced = {k: v for k, v in recording.items() if k not in LEFT_OUT}
             reduced["events"] = {k: v for k, v in recording["events"].items() if k != "init"}
-            if "_s3_" in path.name:
+            if "_s3_" in path.name and path.stem not in WITH_MARKERS:
                 for step, rows in reduced["events"].items():
                     if not isinstance(rows, str):
                         reduced["events"][step] = [row for row in rows if row[0] == "c"]

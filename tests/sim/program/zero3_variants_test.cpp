@@ -1,6 +1,8 @@
 // Variants of stage 3, in elements worked out beside the tests: MiCS (C11), offload (C3.5, C8.6,
 // C8.8), ZeRO++ quantisation (C10), weights that autograd keeps (C2.7), fp16 overflows (C8.1).
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -295,6 +297,63 @@ TEST(Zero3, PlainLinearKeepsTheWeights) {
   EXPECT_EQ(most_gathered(test::build(model, strategy, 4)), 2 * (4 * layer + head + head));
   strategy.checkpointing = ActivationCheckpointing::Full;
   EXPECT_LT(most_gathered(test::build(model, strategy, 4)), 2 * (2 * layer + 2 * head));
+}
+
+// ---- Non-reentrant checkpointing (C12.3) -------------------------------------------------------
+
+std::string word(const Model& model, const TrainingEvent& event) {
+  using Kind = TrainingEvent::Kind;
+  const char* kind = event.kind == Kind::PreForward    ? "f+"
+                     : event.kind == Kind::Forward     ? "f "
+                     : event.kind == Kind::PostForward ? "f-"
+                     : event.kind == Kind::PreBackward ? "b+"
+                     : event.kind == Kind::Backward    ? "b "
+                                                       : "b-";
+  const std::string& name = model.modules[event.module.index()].name;
+  return kind + name.substr(name.find_last_of('.') + 1) + (event.recompute ? " again" : "");
+}
+
+// The hooks of layer, mlp and its last linear come first; that linear unpacks its input: the layer
+// is computed again up to it, and neither it nor what is around it has a post-forward.
+TEST(Checkpointing, NonReentrantRecomputesWhenTheLastLinearUnpacks) {
+  const Model model = test::llama({64, 160, 64, 256, 1, 16});
+  std::vector<std::string> words;
+  for (const TrainingEvent& event : training_events(model, ActivationCheckpointing::NonReentrant)) {
+    words.push_back(word(model, event));
+  }
+  const auto at = [&](const std::string& sought) {
+    return std::find(words.begin(), words.end(), sought) - words.begin();
+  };
+  const auto layer = at("b+0");
+  EXPECT_THAT(
+      std::vector<std::string>(words.begin() + layer, words.begin() + layer + 6),
+      ElementsAre("b+0", "b 0", "b+mlp", "b+down_proj", "f+0 again", "f+input_layernorm again"));
+  const auto last = at("f down_proj again");
+  EXPECT_THAT(std::vector<std::string>(words.begin() + last - 1, words.begin() + last + 3),
+              ElementsAre("f+down_proj again", "f down_proj again", "b down_proj", "b-down_proj"));
+  EXPECT_THAT(words, Not(Contains("f-mlp again")));
+  EXPECT_THAT(words, Contains("f-q_proj again"));
+}
+
+// "The set of gathers is nearly the same" (C12.3): with prefetch and reuse 0 the reentrant variant
+// gathers the last linear of a layer for the recomputation, releases it and gathers it again; this
+// one gathers it once for both.
+TEST(Checkpointing, NonReentrantGathersTheLastLinearOnceLess) {
+  const Model model = test::llama({64, 160, 64, 256, 2, 16});
+  Strategy strategy = bare();
+  const auto gathers = [&](ActivationCheckpointing checkpointing) {
+    strategy.checkpointing = checkpointing;
+    std::size_t count = 0;
+    for (const Phase phase : {Phase::Forward, Phase::Backward}) {
+      for (const Collective& call : test::collectives(test::build(model, strategy, 4), phase)) {
+        count += call.kind == CollectiveKind::AllGather ? 1 : 0;
+      }
+    }
+    return count;
+  };
+  const std::size_t layers = 2;
+  EXPECT_EQ(gathers(ActivationCheckpointing::Full),
+            gathers(ActivationCheckpointing::NonReentrant) + layers);
 }
 
 // ---- fp16 (C8.1) -------------------------------------------------------------------------------

@@ -133,5 +133,34 @@ TEST(ScheduleText, ListsEveryOperationIfAsked) {
   EXPECT_THAT(text, HasSubstr("5 operations"));
 }
 
+// What operations are for stands before them, and in JSON by the collectives before it.
+TEST(Schedule, ShowsAnnotations) {
+  Program program = sample_program();
+  program.parameter_names = {"a.weight", "a.bias"};
+  RankProgram& rank = program.ranks.front();
+  rank.annotated = {ParameterId(std::size_t{0}), ParameterId(std::size_t{1})};
+  const OpId end(rank.ops.size());
+  rank.annotations = {
+      {AnnotationKind::FetchSubModule, OpId(std::size_t{0}), 9, 0, 0, ModuleId(std::size_t{1}),
+       Phase::Forward, 2, 0},
+      {AnnotationKind::Release, end, 2000, 0, 2, ModuleId(std::size_t{1}), Phase::Forward, 2, 0}};
+  const std::string text = schedule_text(program, true);
+  const std::size_t fetch = text.find("[fetch_sub_module]");
+  const std::size_t release = text.find("[release]");
+  ASSERT_NE(fetch, std::string::npos);
+  ASSERT_NE(release, std::string::npos);
+  EXPECT_LT(fetch, text.find("gemm_forward"));
+  EXPECT_GT(release, text.find("all_reduce"));
+  EXPECT_THAT(text, HasSubstr("9 elements available"));
+  EXPECT_THAT(text, HasSubstr("2000 elements: a.weight a.bias"));
+  const JsonValue json = schedule_json(program)["annotations"];
+  ASSERT_EQ(json.size(), 2U);
+  EXPECT_EQ(json[0]["what"], "fetch_sub_module");
+  EXPECT_EQ(json[0]["after"], 0);
+  EXPECT_EQ(json[1]["parameters"][1], "a.bias");
+  EXPECT_EQ(json[1]["module"], "model.layers.0");
+  EXPECT_EQ(json[1]["after"], 2);
+}
+
 }  // namespace
 }  // namespace zerosim
