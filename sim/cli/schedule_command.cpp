@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
 #include "sim/cli/experiment_flags.h"
@@ -22,6 +26,7 @@ class ScheduleCommand : public Command {
     add_accounting_flag(app, flags_);
     app.add_option("--steps", steps_, "Steps from the first one on (default: one steady step)");
     app.add_option("--ops", ops_, "collectives (default), or all for every operation");
+    app.add_option("--module", module_, "With --ops all: only this module and those below it");
     app.add_flag("--json", json_, "JSON");
   }
 
@@ -30,8 +35,9 @@ class ScheduleCommand : public Command {
       throw ConfigError(format("--ops: found \"{}\", expected collectives or all", ops_));
     }
     const Program program = build();
+    check_module(program);
     if (!json_) {
-      print(schedule_text(program, ops_ == "all"));
+      print(schedule_text(program, ops_ == "all", module_));
       return kYes;
     }
     JsonValue json = schedule_json(program);
@@ -41,6 +47,16 @@ class ScheduleCommand : public Command {
   }
 
  private:
+  void check_module(const Program& program) const {
+    if (module_.empty()) return;
+    if (ops_ != "all" || json_) throw ConfigError("--module: expected --ops all, without --json");
+    const std::vector<std::string>& names = program.module_names;
+    if (std::find(names.begin(), names.end(), module_) == names.end()) {
+      throw ConfigError(format("--module: the model has no module \"{}\"{}", module_,
+                               did_you_mean(module_, names)));
+    }
+  }
+
   [[nodiscard]] Program build() const {
     std::vector<std::string> assumptions;
     BuildOptions options;
@@ -69,6 +85,7 @@ class ScheduleCommand : public Command {
   ExperimentFlags flags_;
   std::string steps_;
   std::string ops_ = "collectives";
+  std::string module_;
   bool json_ = false;
 };
 

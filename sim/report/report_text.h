@@ -18,8 +18,10 @@ inline constexpr int kJsonVersion = 1;
 [[nodiscard]] std::string strategy_text(const StrategyReport& report, const Experiment& experiment);
 [[nodiscard]] JsonValue strategy_json(const StrategyReport& report);
 
-/// Collectives in order, or with `all_operations` every operation.
-[[nodiscard]] std::string schedule_text(const Program& program, bool all_operations);
+/// Collectives in order, or with `all_operations` every operation, what they are for in between.
+/// \param module  of operations, only those of this module and of modules below it; "": all
+[[nodiscard]] std::string schedule_text(const Program& program, bool all_operations,
+                                        const std::string& module = "");
 [[nodiscard]] JsonValue schedule_json(const Program& program);
 
 [[nodiscard]] std::string model_text(const Model& model, const BatchShape& batch);

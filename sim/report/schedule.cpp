@@ -1,5 +1,6 @@
 // The list of operations that a rank issues, in words and in JSON.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -142,11 +143,15 @@ std::string annotation_text(const Program& program, const RankProgram& rank,
   if (annotation.kind == AnnotationKind::FetchSubModule) {
     return format("{} elements available", annotation.elements);
   }
+  constexpr std::size_t kShown = 3;
+  const auto parameters = rank.parameters_of(annotation);
   std::vector<std::string> names;
-  for (const ParameterId id : rank.parameters_of(annotation)) {
-    names.push_back(program.parameter_names[id.index()]);
+  for (std::size_t i = 0; i < std::min(kShown, parameters.size()); ++i) {
+    names.push_back(program.parameter_names[parameters[i].index()]);
   }
-  return format("{} elements: {}", annotation.elements, join(names, " "));
+  const std::string more =
+      parameters.size() > kShown ? format(" and {} more", parameters.size() - kShown) : "";
+  return format("{} elements: {}{}", annotation.elements, join(names, " "), more);
 }
 
 void add_annotation(const Program& program, const Annotation& annotation, TextTable& table) {
@@ -158,19 +163,30 @@ void add_annotation(const Program& program, const Annotation& annotation, TextTa
                  annotation.module.valid() ? program.module_names[annotation.module.index()] : ""});
 }
 
-std::string operations_table(const Program& program) {
+/// Whether `id` is `module` or below it.
+bool is_in(const Program& program, ModuleId id, const std::string& module) {
+  if (module.empty()) return true;
+  if (!id.valid()) return false;
+  const std::string& name = program.module_names[id.index()];
+  return name == module || name.starts_with(module + ".");
+}
+
+std::string operations_table(const Program& program, const std::string& module) {
   const RankProgram& rank = program.ranks.front();
   TextTable table({Align::Right, Align::Right, Align::Right, Align::Left, Align::Left, Align::Left,
                    Align::Left, Align::Left, Align::Left, Align::Left});
   table.add_row(
       {"#", "step", "micro", "phase", "kind", "what", "stream", "host work", "rule", "module"});
   table.add_rule();
+  std::size_t shown = 0;
   auto annotation = rank.annotations.begin();
   for (std::size_t i = 0; i < rank.ops.size(); ++i) {
     for (; annotation != rank.annotations.end() && annotation->before.index() == i; ++annotation) {
-      add_annotation(program, *annotation, table);
+      if (is_in(program, annotation->module, module)) add_annotation(program, *annotation, table);
     }
     const Op& op = rank.ops[i];
+    if (!is_in(program, op.module, module)) continue;
+    ++shown;
     const OpView view(program, rank, op);
     table.add_row({std::to_string(i), std::to_string(op.step), std::to_string(op.micro_step),
                    std::string(to_string(op.phase)), std::string(to_string(op.kind)), view.what(),
@@ -244,10 +260,10 @@ JsonValue annotations_json(const Program& program) {
 
 }  // namespace
 
-std::string schedule_text(const Program& program, bool all_operations) {
+std::string schedule_text(const Program& program, bool all_operations, const std::string& module) {
   ZS_CHECK(!program.ranks.empty(), "a program has at least one rank class");
   std::string out = title(program) + "\n";
-  out += all_operations ? operations_table(program) : collectives_table(program);
+  out += all_operations ? operations_table(program, module) : collectives_table(program);
   if (program.assumptions.empty()) return out;
   out += "\nAssumptions\n";
   for (const std::string& sentence : program.assumptions) {

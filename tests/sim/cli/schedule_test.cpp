@@ -33,6 +33,41 @@ TEST(ScheduleCommand, InputsHoldTheFlagsOfDdp) {
   EXPECT_FALSE(given.isMember("ddp_static_graph"));
 }
 
+// The life of a module: what it fetches, computes, releases, and nothing of others.
+TEST(ScheduleCommand, ShowsOneModule) {
+  const std::vector<std::string> words = {"schedule",
+                                          "--model",
+                                          cli_data("tiny_llama.json"),
+                                          "--world",
+                                          "4",
+                                          "--strategies",
+                                          "zero3",
+                                          "--ops",
+                                          "all",
+                                          "--module",
+                                          "model.layers.1.mlp.up_proj"};
+  const Outcome result = run_zerosim(words);
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, ::testing::HasSubstr("[fetch_sub_module]"));
+  EXPECT_THAT(result.out, ::testing::HasSubstr("gemm_forward"));
+  EXPECT_THAT(result.out, ::testing::Not(::testing::HasSubstr("model.layers.0")));
+}
+
+TEST(ScheduleCommand, ModulesAreChecked) {
+  const auto error = [](const std::vector<std::string>& extra) {
+    std::vector<std::string> words = {"schedule", "--model", cli_data("tiny_llama.json"),
+                                      "--world",  "4",       "--strategies",
+                                      "zero3"};
+    words.insert(words.end(), extra.begin(), extra.end());
+    return run_zerosim(words).error;
+  };
+  EXPECT_THAT(
+      error({"--ops", "all", "--module", "model.layers.1.mlp.upproj"}),
+      ::testing::HasSubstr("--module: the model has no module \"model.layers.1.mlp.upproj\"; "
+                           "did you mean \"model.layers.1.mlp.up_proj\"?"));
+  EXPECT_THAT(error({"--module", "model"}), ::testing::HasSubstr("expected --ops all"));
+}
+
 TEST(ScheduleCommand, ShowsTheFirstStepsIfAsked) {
   const JsonDocument json = zerosim_json({"schedule", "--model", cli_data("tiny_llama.json"),
                                           "--world", "4", "--strategies", "zero2", "--steps", "2"});
