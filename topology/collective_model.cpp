@@ -97,6 +97,7 @@ struct Question {
   bool amd = false;
   double extra_network_latency = 0;  ///< us; twice for Simple
   double switch_latency = 0;         ///< us, once
+  int sharing = 1;
   NcclGraph graph;
 
   [[nodiscard]] bool one_node() const { return nodes == 1; }
@@ -275,6 +276,14 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   q.amd = cluster.node.cpu == "amd";
   q.graph = cluster.node.nccl;
   q.extra_network_latency = q.graph.extra_network_latency_us;
+  q.sharing = group.sharing;
+  if (q.sharing > 1 && !q.one_node()) {
+    // NCCL gives a GPU the NICs next to it: its part of the channels of all.
+    const auto part = [&](int channels) { return (channels + q.sharing - 1) / q.sharing; };
+    q.graph.inter_ring_channels = part(q.graph.inter_ring_channels);
+    q.graph.inter_ctas = part(q.graph.inter_ctas);
+    q.graph.nvls_heads = 0;  // in-switch reduction is among all GPUs of a node
+  }
   return q;
 }
 
@@ -283,7 +292,8 @@ Question real(const Cluster& cluster, Question q) {
   q.graph.ring_channel_gbps *= q.graph.ring_efficiency;
   if (q.one_node()) return q;
   q.switch_latency = cluster.fabric.hop_latency.count() * 1e6;
-  const double network = link_capacity(cluster, LinkClass::Kind::Network).gb_per_second();
+  const double network =
+      link_capacity(cluster, LinkClass::Kind::Network).gb_per_second() / q.sharing;
   NcclGraph& graph = q.graph;
   if (graph.inter_ring_channels > 0) {
     graph.inter_ring_channel_gbps =
@@ -377,12 +387,12 @@ void add_link_loads(const Cluster& cluster, const Question& q, Protocol protocol
   const bool uses_intra = q.gpus() > 1;
   const bool network_is_narrow = !uses_intra || link_capacity(cluster, Kind::Network) <=
                                                     link_capacity(cluster, Kind::IntraNode);
-  const auto load = [&](Kind kind, bool is_narrow) {
+  const auto load = [&](Kind kind, bool is_narrow, double bytes) {
     const double share = whole_share(kind);
-    cost.loads.push_back({kind, whole(is_narrow ? share : std::min(wire, share))});
+    cost.loads.push_back({kind, whole(is_narrow ? share : std::min(bytes, share))});
   };
-  if (uses_intra) load(Kind::IntraNode, !network_is_narrow);
-  load(Kind::Network, network_is_narrow);
+  if (uses_intra) load(Kind::IntraNode, !network_is_narrow, wire);
+  load(Kind::Network, network_is_narrow, wire * q.sharing);
 }
 
 Seconds longest_load(const CollectiveCost& cost, const Cluster& cluster) {
@@ -462,7 +472,7 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
   cost.protocol = choice.protocol;
   cost.ctas = channel_blocks(q, choice);
   cost.sent_per_rank = ring_bytes_sent(op, size, group.ranks);
-  cost.inter_node = q.one_node() ? Bytes(0) : cost.sent_per_rank;
+  cost.inter_node = q.one_node() ? Bytes(0) : cost.sent_per_rank * q.sharing;
   add_link_loads(cluster, q, choice.protocol, transfer, cost);
   // Loads are whole bytes: the delay makes up for what rounding took.
   const Seconds transfer_time = longest_load(cost, cluster);

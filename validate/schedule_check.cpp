@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -72,10 +71,10 @@ std::vector<Call> recorded_calls(const Recording& recording, int step) {
   return calls;
 }
 
-/// Ranks of the group that rank 0 is in: the first `size`.
+/// Ranks of the group that rank 0 is in.
 std::vector<int> ranks_of(const ProcessGroup& group) {
-  std::vector<int> ranks(static_cast<std::size_t>(group.size));
-  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<int> ranks;
+  for (int i = 0; i < group.size; ++i) ranks.push_back(i * group.stride);
   return ranks;
 }
 

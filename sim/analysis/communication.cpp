@@ -14,7 +14,7 @@ namespace zerosim {
 
 namespace {
 
-/// Calls `visit(collective, group size)` for each collective of the last step, in host order.
+/// Calls `visit(collective, group)` for each collective of the last step, in host order.
 template <typename Visit>
 void for_each_collective(const Program& program, Visit visit) {
   const RankProgram& rank = program.ranks.front();
@@ -22,7 +22,7 @@ void for_each_collective(const Program& program, Visit visit) {
   for (const Op& op : rank.ops) {
     if (op.kind != OpKind::Collective || op.step != last_step) continue;
     const Collective& collective = rank.collectives[static_cast<std::size_t>(op.payload)];
-    visit(collective, program.groups[collective.group.index()].size);
+    visit(collective, program.groups[collective.group.index()]);
   }
 }
 
@@ -30,8 +30,8 @@ void for_each_collective(const Program& program, Visit visit) {
 
 Volume count_volume(const Program& program) {
   Volume volume;
-  for_each_collective(program, [&](const Collective& collective, int ranks) {
-    if (ranks < 2) return;
+  for_each_collective(program, [&](const Collective& collective, const ProcessGroup& group) {
+    if (group.size < 2) return;
     const Bytes size = collective_size(collective);
     switch (collective.kind) {
       case CollectiveKind::AllReduce:
@@ -58,15 +58,15 @@ CommunicationReport count_communication(const Program& program, const Cluster& c
     Bytes bytes;
     Bytes inter_node;
   };
-  std::map<std::tuple<CollectiveKind, Bytes, int>, Sent> known;  // a step repeats few sizes
+  std::map<std::tuple<CollectiveKind, Bytes, int, int>, Sent> known;  // a step repeats few sizes
   CommunicationReport report;
-  for_each_collective(program, [&](const Collective& collective, int ranks) {
+  for_each_collective(program, [&](const Collective& collective, const ProcessGroup& group) {
     const Bytes size = collective_size(collective);
-    const auto [entry, added] = known.try_emplace({collective.kind, size, ranks});
+    const auto [entry, added] = known.try_emplace({collective.kind, size, group.size, group.stride});
     Sent& sent = entry->second;
     if (added) {
       const CollectiveCost cost =
-          collective_cost(cluster, collective_op(collective.kind), size, placement(cluster, ranks));
+          collective_cost(cluster, collective_op(collective.kind), size, placement(cluster, group));
       sent = {cost.sent_per_rank, cost.inter_node};
     }
     OperationTotals& totals = report.by_operation[std::string(to_string(collective.kind))];

@@ -20,9 +20,11 @@ CollectiveOp collective_op(CollectiveKind kind) {
   return CollectiveOp::AllReduce;
 }
 
-CollectiveGroup placement(const Cluster& cluster, int ranks) {
-  const int per_node = std::max(1, cluster.gpus_per_node);
-  return {ranks, std::max(1, (ranks + per_node - 1) / per_node)};
+CollectiveGroup placement(const Cluster& cluster, const ProcessGroup& group) {
+  const int gpus = std::max(1, cluster.gpus_per_node);
+  const int members = std::max(1, gpus / group.stride);  // of a node
+  const int nodes = std::max(1, (group.size + members - 1) / members);
+  return {group.size, nodes, gpus / members};
 }
 
 }  // namespace zerosim

@@ -10,7 +10,9 @@ namespace zerosim {
 
 [[nodiscard]] CollectiveOp collective_op(CollectiveKind kind);
 
-/// Nodes that a group of `ranks` ranks covers: ranks fill nodes one after the other.
-[[nodiscard]] CollectiveGroup placement(const Cluster& cluster, int ranks);
+/// Nodes that a group covers, as ranks fill nodes one after the other, and how many such groups
+/// share them: with a stride of s ranks and g GPUs a node, a node has max(1, g / s) members of each
+/// group, and so g / max(1, g / s) groups.
+[[nodiscard]] CollectiveGroup placement(const Cluster& cluster, const ProcessGroup& group);
 
 }  // namespace zerosim

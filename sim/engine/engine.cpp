@@ -92,13 +92,14 @@ class Costs {
   [[nodiscard]] const CollectiveCost& collective(const Collective& call,
                                                  const ProcessGroup& group) {
     const CollectiveKey key{static_cast<int>(call.kind),  call.input_elements, call.output_elements,
-                            static_cast<int>(call.dtype), group.size,          group.name};
+                            static_cast<int>(call.dtype), group.size,          group.stride,
+                            group.name};
     const auto [entry, added] = collectives_.try_emplace(key);
     if (added && group.size > 1) {
       entry->second = options_.collective_cost
                           ? options_.collective_cost(call, group)
                           : collective_cost(cluster_, collective_op(call.kind),
-                                            collective_size(call), placement(cluster_, group.size));
+                                            collective_size(call), placement(cluster_, group));
       merge_loads(entry->second.loads);
     }
     return entry->second;
@@ -107,7 +108,7 @@ class Costs {
  private:
   using KernelKey = std::tuple<std::string_view, int, double, std::int64_t, std::int64_t,
                                std::int64_t, std::int64_t, int, int, bool>;
-  using CollectiveKey = std::tuple<int, std::int64_t, std::int64_t, int, int, std::string>;
+  using CollectiveKey = std::tuple<int, std::int64_t, std::int64_t, int, int, int, std::string>;
 
   /// One entry a link class, and none without bytes.
   static void merge_loads(std::vector<LinkLoad>& loads) {

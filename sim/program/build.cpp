@@ -40,6 +40,9 @@ void reject_unsupported(const Strategy& strategy) {
 
 std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context,
                                            const FlatLayout& layout, Rank rank) {
+  if (context.strategy.framework == Framework::Fsdp) {
+    return context.strategy.fsdp.version == 2 ? make_fsdp2(context) : make_fsdp1(context);
+  }
   if (context.strategy.framework != Framework::DeepSpeed) {
     return make_ddp(context);
   }
@@ -127,6 +130,80 @@ bool partitions_flat_tensor(const Strategy& strategy) {
          (strategy.zero.stage == 1 || strategy.zero.stage == 2);
 }
 
+bool is_hybrid(const FsdpOptions& options) {
+  return options.sharding == FsdpSharding::HybridShard ||
+         options.sharding == FsdpSharding::HybridShardZero2;
+}
+
+GroupId add_group(Program& program, RankProgramBuilder& builder, const ProcessGroup& group) {
+  const GroupId id(program.groups.size());
+  program.groups.push_back(group);
+  builder.add_communicator(id, group.name);
+  return id;
+}
+
+/// Consecutive ranks share the shards of a replica, ranks with the same place in them a shard
+/// (D2.10).
+void add_hybrid_groups(const Strategy& strategy, Program& program, RankProgramBuilder& builder,
+                       FsdpGroups& groups) {
+  const int world = program.world_size;
+  const auto size = static_cast<int>(strategy.fsdp.shard_group);
+  if (size < 1) {
+    throw ConfigError(
+        format("{}: a hybrid strategy shards over the GPUs of a node, but their number is not "
+               "given; expected a cluster",
+               strategy.name));
+  }
+  if (world % size != 0) {
+    throw ConfigError(format("{}: the {} ranks of a shard group do not divide the {} ranks",
+                             strategy.name, size, world));
+  }
+  groups.shard_ranks = size;
+  groups.replicas = world / size;
+  groups.shard = add_group(program, builder, {"shard", size});
+  groups.replicate = add_group(program, builder, {"replicate", groups.replicas, size});
+}
+
+FsdpGroups add_fsdp_groups(const Strategy& strategy, Program& program,
+                           RankProgramBuilder& builder) {
+  FsdpGroups groups;
+  groups.shard = GroupId(0);
+  groups.shard_ranks = program.world_size;
+  if (is_hybrid(strategy.fsdp)) {
+    add_hybrid_groups(strategy, program, builder, groups);
+  }
+  const std::int64_t kept = strategy.fsdp.version == 2 ? strategy.fsdp.reshard_ranks : 0;
+  if (kept > 0) {
+    if (kept > groups.shard_ranks || groups.shard_ranks % kept != 0) {
+      throw ConfigError(format("{}: reshard_after_forward {} does not divide the {} ranks that "
+                               "shard",
+                               strategy.name, kept, groups.shard_ranks));
+    }
+    groups.reshard_ranks = static_cast<int>(kept);
+    if (kept > 1 && kept < groups.shard_ranks) {
+      groups.reshard = add_group(program, builder, {"reshard", groups.reshard_ranks});
+    }
+  }
+  return groups;
+}
+
+/// Type of the messages that carry parameters.
+Dtype communicated_weights(const Strategy& strategy) {
+  const bool in_own_type =
+      strategy.framework == Framework::Single || strategy.framework == Framework::Ddp;
+  return in_own_type ? strategy.ddp.parameter_dtype : model_dtype(strategy.precision);
+}
+
+/// How blocks are recomputed.
+std::string checkpointing_assumption(const Strategy& strategy) {
+  const bool inside =
+      strategy.framework == Framework::Fsdp && !strategy.fsdp.checkpoints_around_units;
+  return inside ? "activation checkpointing is inside the units, which are gathered when it "
+                  "recomputes (D3.11)"
+                : "activation checkpointing recomputes whole blocks in the order of PyTorch's "
+                  "reentrant variant (C12.1)";
+}
+
 }  // namespace
 
 Program build_program(const Model& given, const Strategy& strategy, const BatchShape& batch,
@@ -158,9 +235,8 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   program.steps = options.steps;
   program.groups = {{"WORLD", options.world_size}, {"DP", options.world_size}};
   program.parameter_elements = parameter_count(model);
-  const Dtype weights = strategy.framework == Framework::DeepSpeed ? model_dtype(strategy.precision)
-                                                                   : strategy.ddp.parameter_dtype;
-  program.parameter_bytes = Bytes(program.parameter_elements) * dtype_bytes(weights);
+  program.parameter_bytes =
+      Bytes(program.parameter_elements) * dtype_bytes(communicated_weights(strategy));
   for (const Module& module : model.modules) {
     program.module_names.push_back(module.name);
   }
@@ -199,7 +275,10 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
                                  hpz,
                                  data_parallel,
                                  any_idle_expert(model, routed, strategy, options),
-                                 &program.assumptions};
+                                 &program.assumptions,
+                                 strategy.framework == Framework::Fsdp
+                                     ? add_fsdp_groups(strategy, program, builder)
+                                     : FsdpGroups()};
   const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
   if (varies(options.routing)) {
@@ -215,9 +294,7 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
         rank.value()));
   }
   if (strategy.checkpointing == ActivationCheckpointing::Full) {
-    program.assumptions.emplace_back(
-        "activation checkpointing recomputes whole blocks in the order of PyTorch's reentrant "
-        "variant (C12.1)");
+    program.assumptions.push_back(checkpointing_assumption(strategy));
   }
   if (!model.moe_blocks.empty()) {
     program.assumptions.emplace_back(

@@ -14,6 +14,16 @@
 
 namespace zerosim {
 
+/// Groups of FSDP (D2.10, D3.7, D3.12).
+struct FsdpGroups {
+  GroupId shard;      ///< ranks that hold the shards of one replica: the world, or consecutive ones
+  GroupId replicate;  ///< ranks that hold the same shard; of hybrid strategies only
+  GroupId reshard;    ///< of an integer `reshard_after_forward` only
+  int shard_ranks = 1;
+  int replicas = 1;
+  int reshard_ranks = 0;
+};
+
 /// What a framework's hooks work on. Groups are rule 0.5's.
 struct FrameworkContext {
   const Model& model;
@@ -26,6 +36,7 @@ struct FrameworkContext {
   GroupId data_parallel;      ///< its clone: reductions of stages 0 to 2, overflow flags
   bool idle_experts = false;  ///< some micro batch leaves an expert without tokens
   std::vector<std::string>* assumptions = nullptr;  ///< the Program's, which get what is assumed
+  FsdpGroups fsdp{};
 };
 
 /// One GPU, or PyTorch DistributedDataParallel (spec D1): ddp.cpp.
@@ -53,5 +64,11 @@ struct FallbackBucket {
                                                                   const FlatLayout& layout);
 /// Stage 3 (C): zero3.cpp.
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_zero3(const FrameworkContext& context);
+/// PyTorch's FullyShardedDataParallel (spec D2): fsdp1.cpp.
+/// \throws ConfigError  for what the release lacks or refuses: hybrid sharding and use_orig_params
+///                      in 1.13, units that train in part without use_orig_params.
+[[nodiscard]] std::unique_ptr<FrameworkHooks> make_fsdp1(const FrameworkContext& context);
+/// PyTorch's fully_shard (D3): fsdp2.cpp.
+[[nodiscard]] std::unique_ptr<FrameworkHooks> make_fsdp2(const FrameworkContext& context);
 
 }  // namespace zerosim

@@ -23,7 +23,7 @@ constexpr DistributedType kDistributedTypes[] = {
     {"NO", Framework::Single, nullptr},
     {"MULTI_GPU", Framework::Ddp, nullptr},
     {"DEEPSPEED", Framework::DeepSpeed, nullptr},
-    {"FSDP", Framework::Fsdp, "FSDP"},
+    {"FSDP", Framework::Fsdp, nullptr},
     {"MULTI_CPU", Framework::Ddp, "training on CPUs"},
     {"MULTI_NPU", Framework::Ddp, "accelerators other than GPUs"},
     {"MULTI_MLU", Framework::Ddp, "accelerators other than GPUs"},

@@ -11,7 +11,7 @@ import json
 import pathlib
 import sys
 
-PATTERNS = ["ds_s*", "ds014_s*", "ddp_*"]
+PATTERNS = ["ds_s*", "ds014_s*", "ddp_*", "fsdp_*"]
 NOT_SIMULATED_YET = ["s3_*mics*", "s3_*offload*"]
 LEFT_OUT = {
     "external_params", "inventory", "inventory_by_rank", "live_bytes", "losses", "module_calls",

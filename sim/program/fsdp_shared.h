@@ -1,0 +1,73 @@
+/// \file
+/// What both versions of FSDP share: how a gradient is divided, and the optimizer on shards.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "sim/program/frameworks.h"
+
+namespace zerosim {
+
+/// Gradients are divided in two steps, before and after their reduction, lest they overflow or
+/// underflow: `before` is the least power of two, of those that divide `ranks`, that is not below
+/// ranks / before (DefaultState._get_gradient_predivide_factor).
+///
+///     8 ranks: 4 and 2;  16: 4 and 4;  6: 2 and 3;  7: 1 and 7
+struct GradientDivision {
+  int before = 1;
+  double after = 1;
+};
+[[nodiscard]] GradientDivision gradient_division(int ranks);
+
+/// torch.optim on sharded parameters. Not modelled: fused or for-each variants on the CPU.
+class FsdpOptimizer {
+ public:
+  /// \param elements  trainable ones of this rank's shards
+  /// \param tensors   as the optimizer sees them
+  FsdpOptimizer(const FrameworkContext& context, std::int64_t elements, int tensors);
+
+  /// Allocates the moments, where an earlier step has made them.
+  void initialize();
+  /// Scaler, clipping and update; gradients lie where the shards do.
+  void step(const MicroBatch& micro);
+
+ private:
+  void reduce_number(std::string_view rule);
+  void allocate_moments();
+  void unscale();
+  void clip();
+  void update();
+
+  const Strategy& strategy_;
+  RankProgramBuilder& builder_;
+  GroupId group_;  ///< over which norms are summed
+  GroupId world_;
+  std::int64_t elements_;
+  int tensors_;
+  int bytes_;  ///< of an element
+  bool on_host_;
+  bool moments_allocated_;
+};
+
+/// A kernel of autograd's thread that streams `bytes` through device memory.
+OpId fsdp_kernel(RankProgramBuilder& builder, StreamId stream, std::string_view name, Bytes bytes,
+                 std::string_view rule);
+
+/// Stamps a unit's module on what is issued while it lives.
+class ModuleScope {
+ public:
+  ModuleScope(RankProgramBuilder& builder, ModuleId module)
+      : builder_(builder), before_(builder.module()) {
+    builder_.set_module(module);
+  }
+  ~ModuleScope() { builder_.set_module(before_); }
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+ private:
+  RankProgramBuilder& builder_;
+  ModuleId before_;
+};
+
+}  // namespace zerosim
