@@ -287,14 +287,13 @@ class DescriptionReader {
 
   void read_fsdp_options(JsonObject& opts) {
     RecordedFsdp& fsdp = result_.spec.fsdp;
-    if (const auto word = optional_word(opts, "strategy",
-                                        {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
-                                         "_HYBRID_SHARD_ZERO2"})) {
+    if (const auto word = optional_word(
+            opts, "strategy",
+            {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})) {
       fsdp.sharding = static_cast<FsdpSharding>(*word);
     }
     if (opts.has("backward_prefetch")) {
-      const auto word =
-          optional_word(opts, "backward_prefetch", {"BACKWARD_PRE", "BACKWARD_POST"});
+      const auto word = optional_word(opts, "backward_prefetch", {"BACKWARD_PRE", "BACKWARD_POST"});
       fsdp.backward_prefetch = word ? static_cast<BackwardPrefetch>(*word) : BackwardPrefetch::None;
     }
     if (const auto word = optional_word(opts, "wrap", {"block", "size", "root"})) {

@@ -44,10 +44,10 @@ struct RecordedNumber {
 /// FSDP: key `opts`, arguments of FullyShardedDataParallel. What is unset has the default of the
 /// recorded release of PyTorch.
 struct RecordedFsdp {
-  FsdpSharding sharding = FsdpSharding::FullShard;                ///< `strategy`
-  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;     ///< null: none
-  FsdpWrap wrap = FsdpWrap::TransformerLayer;                     ///< "block", "size", "root"
-  std::int64_t min_num_params = 0;                                ///< of "size"
+  FsdpSharding sharding = FsdpSharding::FullShard;             ///< `strategy`
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< null: none
+  FsdpWrap wrap = FsdpWrap::TransformerLayer;                  ///< "block", "size", "root"
+  std::int64_t min_num_params = 0;                             ///< of "size"
   std::optional<bool> forward_prefetch, limit_all_gathers, use_orig_params, cpu_offload;
   /// `mixed`: a word for all types, or an object with `param`, `reduce` and `buffer`; unset: the
   /// model's, of reductions that of parameters.
@@ -63,14 +63,14 @@ struct RecordedSpec {
   std::optional<RecordedNumber> grad_accum;  ///< key `gas`; none: DeepSpeed's file's, DDP 1
   /// Key `ckpt`, of FSDP also `opts.ckpt`: "reentrant" or "nonreentrant", by block.
   bool checkpointing = false;
-  bool two_groups = false;     ///< optimizer groups: matrices and embeddings, then vectors
+  bool two_groups = false;  ///< optimizer groups: matrices and embeddings, then vectors
   ZeroInit zero_init = ZeroInit::None;
   bool input_gradients = false;           ///< key `input_grads`
   std::vector<std::string> leaf_classes;  ///< given to `set_z3_leaf_modules`
   DdpFlags ddp;                           ///< DDP: keys `opts` and `dtype`; FSDP: `dtype`
   RecordedFsdp fsdp;
-  bool no_sync = false;  ///< DDP, FSDP: key `opts.no_sync`
-  std::optional<int> gpus_per_node;       ///< `env.NDEV_PER_NODE`
+  bool no_sync = false;              ///< DDP, FSDP: key `opts.no_sync`
+  std::optional<int> gpus_per_node;  ///< `env.NDEV_PER_NODE`
 };
 
 struct RecordedParameter {

@@ -175,9 +175,10 @@ FsdpGroups add_fsdp_groups(const Strategy& strategy, Program& program,
   const std::int64_t kept = strategy.fsdp.version == 2 ? strategy.fsdp.reshard_ranks : 0;
   if (kept > 0) {
     if (kept > groups.shard_ranks || groups.shard_ranks % kept != 0) {
-      throw ConfigError(format("{}: reshard_after_forward {} does not divide the {} ranks that "
-                               "shard",
-                               strategy.name, kept, groups.shard_ranks));
+      throw ConfigError(
+          format("{}: reshard_after_forward {} does not divide the {} ranks that "
+                 "shard",
+                 strategy.name, kept, groups.shard_ranks));
     }
     groups.reshard_ranks = static_cast<int>(kept);
     if (kept > 1 && kept < groups.shard_ranks) {

@@ -275,9 +275,8 @@ class Fsdp1 : public FrameworkHooks {
 
   [[nodiscard]] int trainable_of(const FsdpUnit& unit) const {
     return static_cast<int>(
-        std::count_if(unit.parameters.begin(), unit.parameters.end(), [&](ParameterId id) {
-          return model_.parameters[id.index()].trainable;
-        }));
+        std::count_if(unit.parameters.begin(), unit.parameters.end(),
+                      [&](ParameterId id) { return model_.parameters[id.index()].trainable; }));
   }
 
   void make_units() {
@@ -422,21 +421,19 @@ class Fsdp1 : public FrameworkHooks {
 
   /// The shard on the device, in the type of gathers.
   BufferId low_shard(const Unit& unit) {
-    const MemoryClass kind =
-        sharded_ ? MemoryClass::TemporaryBuffers : MemoryClass::LiveParameters;
+    const MemoryClass kind = sharded_ ? MemoryClass::TemporaryBuffers : MemoryClass::LiveParameters;
     BufferId uploaded;
     if (options_.cpu_offload) {
-      uploaded = builder_.allocate(own(unit.shard), kind, "uploaded_shard", pre_unshard_stream_,
-                                   "D2.4");
+      uploaded =
+          builder_.allocate(own(unit.shard), kind, "uploaded_shard", pre_unshard_stream_, "D2.4");
       builder_.copy(pre_unshard_stream_, {Copy::Direction::HostToDevice, own(unit.shard), true},
                     "D2.4");
     }
     if (gather_type_ == own_type_) {
       return uploaded;
     }
-    const BufferId cast =
-        builder_.allocate(low(unit.shard), kind, "low_precision_shard", pre_unshard_stream_,
-                          "D2.4");
+    const BufferId cast = builder_.allocate(low(unit.shard), kind, "low_precision_shard",
+                                            pre_unshard_stream_, "D2.4");
     builder_.kernel(pre_unshard_stream_,
                     memory_kernel("cast_shard", own(unit.shard) + low(unit.shard)),
                     HostWork::KernelLaunch, "D2.4");
@@ -579,8 +576,8 @@ class Fsdp1 : public FrameworkHooks {
     cast_gradient(unit);
     pad_gradient(unit);
     divide(post_backward_stream_, padded(unit), division_.before);
-    BufferId shard = builder_.allocate(wire(unit.shard), MemoryClass::Gradients,
-                                       "reduced_gradient", post_backward_stream_, "D2.8");
+    BufferId shard = builder_.allocate(wire(unit.shard), MemoryClass::Gradients, "reduced_gradient",
+                                       post_backward_stream_, "D2.8");
     Collective call;
     call.kind = CollectiveKind::ReduceScatter;
     call.input_elements = padded(unit);
@@ -601,8 +598,8 @@ class Fsdp1 : public FrameworkHooks {
   void keep(Unit& unit, BufferId shard) {
     if (reduce_type_ != own_type_) {
       const BufferId cast = sharded_buffer(unit);
-      fsdp_kernel(builder_, all_reduce_stream_, "cast_gradient",
-                  wire(unit.shard) + own(unit.shard), "D2.13");
+      fsdp_kernel(builder_, all_reduce_stream_, "cast_gradient", wire(unit.shard) + own(unit.shard),
+                  "D2.13");
       builder_.free(shard, "D2.13");
       shard = cast;
     }

@@ -40,11 +40,11 @@ struct Group {
   State state = State::Idle;
   Sharded sharded = Sharded::Fully;
   std::vector<int> post_forward_indices;
-  OpId gather;             ///< pending; valid until its copy-out
-  BufferId gather_output;  ///< N padded shards
-  BufferId full;           ///< unsharded parameters
-  BufferId kept_shard;     ///< with an integer reshard_after_forward
-  OpId kept_shard_copy;    ///< _reshard_after_forward_event
+  OpId gather;                        ///< pending; valid until its copy-out
+  BufferId gather_output;             ///< N padded shards
+  BufferId full;                      ///< unsharded parameters
+  BufferId kept_shard;                ///< with an integer reshard_after_forward
+  OpId kept_shard_copy;               ///< _reshard_after_forward_event
   std::vector<Gradient> arrived;      ///< in this backward
   std::vector<Gradient> accumulated;  ///< of micro batches that were not reduced
   BufferId partial;                   ///< reduced within a replica only (delays_all_reduce)
@@ -235,8 +235,8 @@ class Fsdp2 : public FrameworkHooks {
     }
     for (const ExecutionStep& step : model_.forward) {
       Group* group = step.kind == ExecutionStep::Kind::Enter ? group_at(step.module) : nullptr;
-      const bool known = std::find(forward_order_.begin(), forward_order_.end(), group) !=
-                         forward_order_.end();
+      const bool known =
+          std::find(forward_order_.begin(), forward_order_.end(), group) != forward_order_.end();
       if (group != nullptr && !known) {
         forward_order_.push_back(group);
       }
@@ -286,8 +286,8 @@ class Fsdp2 : public FrameworkHooks {
     const int ranks = kept ? groups_.reshard_ranks : groups_.shard_ranks;
     const std::int64_t piece = padded(group) / ranks;
     BufferId input = kept ? BufferId() : copy_in_source(group);
-    group.gather_output = temporary(low(padded(group)), "all_gather_output", copy_in_stream_,
-                                    "D3.3");
+    group.gather_output =
+        temporary(low(padded(group)), "all_gather_output", copy_in_stream_, "D3.3");
     launch(copy_in_stream_, "copy_in", low(piece) * 2, "D3.3");
     builder_.free(input, "D3.3");
     builder_.stream_wait_stream(gather_stream_, copy_in_stream_, "D3.3");
@@ -382,9 +382,9 @@ class Fsdp2 : public FrameworkHooks {
     const bool keeps_all = options_.sharding == FsdpSharding::ShardGradOp ||
                            options_.sharding == FsdpSharding::HybridShardZero2 ||
                            !options_.reshard_after_forward;
-    const bool reshards =
-        groups_.reshard_ranks > 0 ? groups_.reshard_ranks > 1 : !keeps_all;
-    return reshards && !group.root;
+    const bool reshards = groups_.reshard_ranks > 0 ? groups_.reshard_ranks > 1 : !keeps_all;
+    return reshards && !group.root &&
+           !(options_.keeps_last_unit && &group == forward_order_.back());
   }
 
   // ---- prefetch ----
@@ -438,8 +438,8 @@ class Fsdp2 : public FrameworkHooks {
   [[nodiscard]] std::int64_t shard_of(const std::vector<Gradient>& gradients) const {
     std::int64_t elements = 0;
     for (const Gradient& gradient : gradients) {
-      elements += dim0_shard_elements(model_.parameters[gradient.parameter.index()],
-                                      groups_.shard_ranks);
+      elements +=
+          dim0_shard_elements(model_.parameters[gradient.parameter.index()], groups_.shard_ranks);
     }
     return elements;
   }
@@ -455,8 +455,9 @@ class Fsdp2 : public FrameworkHooks {
   void add_to_accumulated(Group& group) {
     std::vector<Gradient> added;
     for (const Gradient& kept : group.accumulated) {
-      const auto same = std::find_if(group.arrived.begin(), group.arrived.end(),
-                                     [&](const Gradient& g) { return g.parameter == kept.parameter; });
+      const auto same =
+          std::find_if(group.arrived.begin(), group.arrived.end(),
+                       [&](const Gradient& g) { return g.parameter == kept.parameter; });
       if (same != group.arrived.end()) {
         added.push_back(*same);
         group.arrived.erase(same);
@@ -466,9 +467,10 @@ class Fsdp2 : public FrameworkHooks {
       return;
     }
     const std::int64_t n = elements_of(added);
-    builder_.kernel(kComputeStream,
-                    memory_kernel("accumulate", low(n) + wire(n) * 2, static_cast<int>(added.size())),
-                    HostWork::BackwardLaunch, "D3.10");
+    builder_.kernel(
+        kComputeStream,
+        memory_kernel("accumulate", low(n) + wire(n) * 2, static_cast<int>(added.size())),
+        HostWork::BackwardLaunch, "D3.10");
     drop(added);
   }
 
@@ -483,10 +485,10 @@ class Fsdp2 : public FrameworkHooks {
         builder_.free(gradient.memory, "D3.10");
         gradient.memory = cast;
       }
-      builder_.kernel(kComputeStream,
-                      memory_kernel("cast_gradients", low(n) + wire(n),
-                                    static_cast<int>(group.arrived.size())),
-                      HostWork::BackwardLaunch, "D3.10");
+      builder_.kernel(
+          kComputeStream,
+          memory_kernel("cast_gradients", low(n) + wire(n), static_cast<int>(group.arrived.size())),
+          HostWork::BackwardLaunch, "D3.10");
     }
     group.accumulated.insert(group.accumulated.end(), group.arrived.begin(), group.arrived.end());
     group.arrived.clear();
@@ -510,8 +512,7 @@ class Fsdp2 : public FrameworkHooks {
     group.arrived.clear();
     group.reduced = shard_of(gradients);
     const std::int64_t whole = group.reduced * groups_.shard_ranks;
-    reduce_scatter_input_ =
-        temporary(wire(whole), "reduce_scatter_input", kComputeStream, "D3.8");
+    reduce_scatter_input_ = temporary(wire(whole), "reduce_scatter_input", kComputeStream, "D3.8");
     fsdp_kernel(builder_, kComputeStream, "chunk_cat", wire(kept) + low(fresh) + wire(whole),
                 "D3.8");
     drop(gradients);
@@ -609,9 +610,7 @@ class Fsdp2 : public FrameworkHooks {
   }
   /// fp16 is divided before and after; wider types are averaged by NCCL.
   [[nodiscard]] bool divides() const { return reduce_type_ == Dtype::F16; }
-  [[nodiscard]] ReduceOp reduction() const {
-    return divides() ? ReduceOp::Sum : ReduceOp::Average;
-  }
+  [[nodiscard]] ReduceOp reduction() const { return divides() ? ReduceOp::Sum : ReduceOp::Average; }
 
   const Model& model_;
   const Strategy& strategy_;

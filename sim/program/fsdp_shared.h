@@ -10,10 +10,10 @@
 namespace zerosim {
 
 /// Gradients are divided in two steps, before and after their reduction, lest they overflow or
-/// underflow: `before` is the least power of two, of those that divide `ranks`, that is not below
-/// ranks / before (DefaultState._get_gradient_predivide_factor).
+/// underflow: `before` doubles from 1 on while it divides `ranks` and is below ranks / before
+/// (DefaultState._get_gradient_predivide_factor).
 ///
-///     8 ranks: 4 and 2;  16: 4 and 4;  6: 2 and 3;  7: 1 and 7
+///     8 ranks: 4 and 2;  16: 4 and 4;  6: 4 and 1.5;  7: 2 and 3.5
 struct GradientDivision {
   int before = 1;
   double after = 1;

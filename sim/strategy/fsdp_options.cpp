@@ -29,8 +29,8 @@ constexpr std::array<NamedFsdp, 8> kNamed = {{
 
 const NamedFsdp* find_named(const std::string& name) {
   const std::string_view wanted = name == "fsdp" ? kNamed.front().name : name;
-  const auto* const found =
-      std::find_if(kNamed.begin(), kNamed.end(), [&](const NamedFsdp& n) { return n.name == wanted; });
+  const auto* const found = std::find_if(kNamed.begin(), kNamed.end(),
+                                         [&](const NamedFsdp& n) { return n.name == wanted; });
   return found == kNamed.end() ? nullptr : found;
 }
 
@@ -59,12 +59,11 @@ void apply_fsdp_name(Strategy& strategy, const std::string& name, const Training
   complete_fsdp(strategy, flags, assumptions);
   options.limit_all_gathers = fsdp_release(strategy.torch_version).limits_all_gathers;
   assumptions.emplace_back("FSDP units: each block of the model, and the root with the rest.");
-  assumptions.push_back(
-      options.version == 2
-          ? "fully_shard: PyTorch's defaults, one group ahead in backward (D3.6)."
-          : format("FSDP: PyTorch's defaults: BACKWARD_PRE, no forward prefetch, "
-                   "limit_all_gathers {}, use_orig_params false (D2.2).",
-                   options.limit_all_gathers));
+  assumptions.push_back(options.version == 2
+                            ? "fully_shard: PyTorch's defaults, one group ahead in backward (D3.6)."
+                            : format("FSDP: PyTorch's defaults: BACKWARD_PRE, no forward prefetch, "
+                                     "limit_all_gathers {}, use_orig_params false (D2.2).",
+                                     options.limit_all_gathers));
 }
 
 void complete_fsdp(Strategy& strategy, const TrainingFlags& flags,
@@ -72,13 +71,17 @@ void complete_fsdp(Strategy& strategy, const TrainingFlags& flags,
   FsdpOptions& options = strategy.fsdp;
   strategy.torch_version = parse_torch_version(flags.torch_version, "--torch-version");
   strategy.grad_accum_dtype = options.parameter_dtype;
-  strategy.communication_dtype = model_dtype(strategy.precision);
+  strategy.communication_dtype = options.reduce_dtype.value_or(model_dtype(strategy.precision));
   options.buffer_dtype = model_dtype(strategy.precision);
   if (strategy.precision != Precision::Fp32) {
     assumptions.push_back(
-        format("Mixed precision: {} in forward and backward; gathers and reductions too, shards "
-               "and optimizer states are fp32.",
-               to_string(strategy.precision)));
+        options.reduce_dtype
+            ? format("Mixed precision: {} in forward, backward and gathers, {} in reductions; "
+                     "shards and optimizer states are fp32.",
+                     to_string(strategy.precision), to_string(*options.reduce_dtype))
+            : format("Mixed precision: {} in forward and backward; gathers and reductions too, "
+                     "shards and optimizer states are fp32.",
+                     to_string(strategy.precision)));
   }
   if (flags.no_sync) options.no_sync = *flags.no_sync;
   if (strategy.grad_accum > 1 && !flags.no_sync && options.no_sync) {

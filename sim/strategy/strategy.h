@@ -170,6 +170,8 @@ struct FsdpOptions {
   bool sync_module_states = true;
   bool cpu_ram_efficient_loading = true;
   bool no_sync = true;  ///< gradients are reduced in the last micro batch of a step only (D2.12)
+  /// Version 2: the last unit of the forward stays gathered, as recipes have it (D3.7).
+  bool keeps_last_unit = false;
   /// Version 2, hybrid: reduce-scatter each micro batch, all-reduce in the last
   /// (`set_requires_all_reduce`); without effect under `no_sync`.
   bool delays_all_reduce = false;
@@ -178,7 +180,8 @@ struct FsdpOptions {
   /// Type of shards and optimizer states. Forward, backward and gathers have that of
   /// `Strategy::precision`, reductions `Strategy::communication_dtype` (D2.13).
   Dtype parameter_dtype = Dtype::F32;
-  Dtype buffer_dtype = Dtype::F32;  ///< of module buffers
+  std::optional<Dtype> reduce_dtype;  ///< as stated; unset: as gathers
+  Dtype buffer_dtype = Dtype::F32;    ///< of module buffers
   /// Full checkpointing is reentrant and wraps units from outside (rule 68), as the Trainer's
   /// gradient_checkpointing does; else it is within them and finds them gathered (D3.11).
   bool checkpoints_around_units = false;
