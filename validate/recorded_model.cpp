@@ -526,6 +526,7 @@ void set_fsdp_types(const RecordedSpec& spec, Strategy& strategy) {
   strategy.communication_dtype = recorded.reduce_dtype.value_or(gathered);
   strategy.grad_accum_dtype = fsdp.parameter_dtype;
   fsdp.buffer_dtype = recorded.buffer_dtype.value_or(fsdp.parameter_dtype);
+  strategy.check_grad_overflow = false;  // the loop has no scaler
 }
 
 Strategy fsdp_strategy(const RecordingDescription& description) {
@@ -541,6 +542,7 @@ Strategy fsdp_strategy(const RecordingDescription& description) {
   fsdp.sharding = recorded.sharding;
   fsdp.backward_prefetch = recorded.backward_prefetch;
   fsdp.wrap = recorded.wrap;
+  fsdp.transformer_layer_classes = recorded.classes;
   fsdp.min_num_params = recorded.min_num_params;
   fsdp.forward_prefetch = recorded.forward_prefetch.value_or(fsdp.forward_prefetch);
   fsdp.limit_all_gathers = recorded.limit_all_gathers.value_or(fsdp.limit_all_gathers);

@@ -296,18 +296,30 @@ class DescriptionReader {
       const auto word = optional_word(opts, "backward_prefetch", {"BACKWARD_PRE", "BACKWARD_POST"});
       fsdp.backward_prefetch = word ? static_cast<BackwardPrefetch>(*word) : BackwardPrefetch::None;
     }
-    if (const auto word = optional_word(opts, "wrap", {"block", "size", "root"})) {
-      fsdp.wrap = static_cast<FsdpWrap>(*word);
-    }
-    if (!opts.raw("min_num_params").isNull()) {
-      fsdp.min_num_params = opts.integer_at_least("min_num_params", 0);
-    }
+    read_wrap(opts);
     fsdp.forward_prefetch = optional_switch(opts, "forward_prefetch");
     fsdp.limit_all_gathers = optional_switch(opts, "limit_all_gathers");
     fsdp.use_orig_params = optional_switch(opts, "use_orig_params");
     fsdp.cpu_offload = optional_switch(opts, "cpu_offload");
     read_mixed_precision(opts);
     read_checkpointing(opts);
+  }
+
+  /// "block", "size" (with `min_num_params`), "root" or nothing, or a list of class names.
+  void read_wrap(JsonObject& opts) {
+    RecordedFsdp& fsdp = result_.spec.fsdp;
+    if (!opts.raw("min_num_params").isNull()) {
+      fsdp.min_num_params = opts.integer_at_least("min_num_params", 0);
+      fsdp.wrap = FsdpWrap::Size;
+    }
+    if (!opts.has("wrap")) return;
+    if (opts.raw("wrap").isArray()) {
+      fsdp.wrap = FsdpWrap::TransformerLayer;
+      fsdp.classes = opts.strings("wrap");
+      return;
+    }
+    const auto word = optional_word(opts, "wrap", {"block", "size", "root"});
+    fsdp.wrap = word ? static_cast<FsdpWrap>(*word) : FsdpWrap::None;
   }
 
   void read_mixed_precision(JsonObject& opts) {

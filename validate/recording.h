@@ -46,8 +46,10 @@ struct RecordedNumber {
 struct RecordedFsdp {
   FsdpSharding sharding = FsdpSharding::FullShard;             ///< `strategy`
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< null: none
-  FsdpWrap wrap = FsdpWrap::TransformerLayer;                  ///< "block", "size", "root"
-  std::int64_t min_num_params = 0;                             ///< of "size"
+  /// `wrap`: "block" (default), "size", "root" or none, or class names.
+  FsdpWrap wrap = FsdpWrap::TransformerLayer;
+  std::vector<std::string> classes;
+  std::int64_t min_num_params = 0;  ///< alone: wrapping by size
   std::optional<bool> forward_prefetch, limit_all_gathers, use_orig_params, cpu_offload;
   /// `mixed`: a word for all types, or an object with `param`, `reduce` and `buffer`; unset: the
   /// model's, of reductions that of parameters.

@@ -30,7 +30,7 @@ void FsdpOptimizer::initialize() {
 }
 
 void FsdpOptimizer::step(const MicroBatch& micro) {
-  if (strategy_.precision == Precision::Fp16) {
+  if (strategy_.check_grad_overflow && strategy_.precision == Precision::Fp16) {
     unscale();
   }
   if (strategy_.gradient_clipping > 0) {

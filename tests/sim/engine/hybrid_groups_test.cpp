@@ -117,7 +117,9 @@ TEST(HybridSharding, CommunicatorsOverlapAndContend) {
     // Calls of one communicator never do.
     for (std::size_t i = 0; i < calls.size(); ++i) {
       for (std::size_t k = i + 1; k < calls.size(); ++k) {
-        if (calls[i].group == calls[k].group) EXPECT_FALSE(overlap(calls[i], calls[k]));
+        if (calls[i].group == calls[k].group) {
+          EXPECT_FALSE(overlap(calls[i], calls[k]));
+        }
       }
     }
   });

@@ -165,7 +165,9 @@ void check_memory(const Case& c, const Program& program) {
     live[buffer.owner] += change;
     by_class[buffer.memory_class] += change;
   }
-  if (sharded) EXPECT_EQ(live["parameter_shards"], Bytes(4 * elements));
+  if (sharded) {
+    EXPECT_EQ(live["parameter_shards"], Bytes(4 * elements));
+  }
   EXPECT_EQ(by_class[MemoryClass::LiveParameters], Bytes(0));
   EXPECT_EQ(by_class[MemoryClass::TemporaryBuffers], Bytes(0));
   EXPECT_EQ(by_class[MemoryClass::Activations], Bytes(0));
