@@ -291,10 +291,17 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   q.pcie = intra == IntraNode::Pcie || intra == IntraNode::PcieHostStaged;
   q.amd = cluster.node.cpu == "amd";
   q.graph = cluster.node.nccl;
-  q.graph.inter_ring_channel_gbps /= group.side_by_side;
-  q.graph.inter_nvls_head_gbps /= group.side_by_side;
   q.side_by_side = group.side_by_side;
   q.extra_network_latency = q.graph.extra_network_latency_us;
+  if (q.side_by_side > 1 && !q.one_node()) {
+    // NCCL gives a GPU the NICs next to it: its part of the channels of all.
+    const auto part = [&](int channels) {
+      return (channels + q.side_by_side - 1) / q.side_by_side;
+    };
+    q.graph.inter_ring_channels = part(q.graph.inter_ring_channels);
+    q.graph.inter_ctas = part(q.graph.inter_ctas);
+    q.graph.nvls_heads = 0;  // in-switch reduction is among all GPUs of a node
+  }
   return q;
 }
 
@@ -398,13 +405,12 @@ void add_link_loads(const Cluster& cluster, const Question& q, Protocol protocol
   const bool uses_intra = q.gpus() > 1;
   const bool network_is_narrow = !uses_intra || link_capacity(cluster, Kind::Network) <=
                                                     link_capacity(cluster, Kind::IntraNode);
-  const auto load = [&](Kind kind, bool is_narrow) {
+  const auto load = [&](Kind kind, bool is_narrow, double bytes) {
     const double share = whole_share(kind);
-    const double bytes = kind == Kind::Network ? wire * q.side_by_side : wire;
     cost.loads.push_back({kind, whole(is_narrow ? share : std::min(bytes, share))});
   };
-  if (uses_intra) load(Kind::IntraNode, !network_is_narrow);
-  load(Kind::Network, network_is_narrow);
+  if (uses_intra) load(Kind::IntraNode, !network_is_narrow, wire);
+  load(Kind::Network, network_is_narrow, wire * q.side_by_side);
 }
 
 Seconds longest_load(const CollectiveCost& cost, const Cluster& cluster) {

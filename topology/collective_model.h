@@ -61,7 +61,8 @@ struct CollectiveCost {
   std::vector<LinkLoad> loads;  ///< transfer part, device memory traffic included
   int ctas = 0;                 ///< SMs held from launch to end
   Bytes sent_per_rank;          ///< ring counting, section 1: for reports
-  Bytes inter_node;  ///< what leaves each node: V of section 1, as a ring does; 0 on one node
+  /// What leaves each node: V of section 1 of each such group, as a ring does; 0 on one node.
+  Bytes inter_node;
   /// Without contention: delay + the longest of the loads, device memory at 0.85 of its datasheet
   /// rate.
   [[nodiscard]] Seconds idle_time(const Cluster& cluster) const;

@@ -86,8 +86,9 @@ std::int64_t sequence(const RecordingDescription& description) {
 std::vector<std::string> batch_assumptions(const RecordingDescription& description,
                                            const BatchShape& batch) {
   std::vector<std::string> sentences;
-  if (description.kind == RecordedKind::Ddp) {
-    sentences.push_back(format("micro batch {}: recordings of DDP do not say it", kMicroBatch));
+  if (description.kind != RecordedKind::DeepSpeed) {
+    sentences.push_back(format("micro batch {}: recordings of {} do not say it", kMicroBatch,
+                               description.kind == RecordedKind::Ddp ? "DDP" : "FSDP"));
   }
   const RecordedParameter* table = position_table(description);
   sentences.push_back(format("sequence {}: {}", batch.sequence,
@@ -514,6 +515,46 @@ Strategy ddp_strategy(const RecordingDescription& description, std::optional<int
   return named_strategy("ddp", flags, spec.world);
 }
 
+/// The type of parameters decides what is gathered, and, unless told otherwise, reduced (D2.13).
+void set_fsdp_types(const RecordedSpec& spec, Strategy& strategy) {
+  FsdpOptions& fsdp = strategy.fsdp;
+  const RecordedFsdp& recorded = spec.fsdp;
+  fsdp.parameter_dtype = spec.ddp.parameter_dtype.value_or(Dtype::F32);
+  const Dtype gathered = recorded.param_dtype.value_or(fsdp.parameter_dtype);
+  strategy.precision = precision_of(gathered);
+  strategy.communication_dtype = recorded.reduce_dtype.value_or(gathered);
+  strategy.grad_accum_dtype = fsdp.parameter_dtype;
+  fsdp.buffer_dtype = recorded.buffer_dtype.value_or(fsdp.parameter_dtype);
+  strategy.check_grad_overflow = false;  // the loop has no scaler
+}
+
+Strategy fsdp_strategy(const RecordingDescription& description) {
+  const RecordedSpec& spec = description.spec;
+  const RecordedFsdp& recorded = spec.fsdp;
+  TrainingFlags flags = training_flags(description);
+  // Whether it is reentrant, and so around the units, the options say.
+  if (recomputes_blocks(spec.checkpointing)) flags.checkpointing = ActivationCheckpointing::Full;
+  flags.precision = Precision::Fp32;
+  flags.micro_batch = kMicroBatch;
+  flags.grad_accum = spec.grad_accum ? spec.grad_accum->value : 1;
+  flags.no_sync = spec.no_sync;
+  Strategy strategy = named_strategy("fsdp_full", flags, spec.world);
+  FsdpOptions& fsdp = strategy.fsdp;
+  fsdp.sharding = recorded.sharding;
+  fsdp.backward_prefetch = recorded.backward_prefetch;
+  fsdp.wrap = recorded.wrap;
+  fsdp.transformer_layer_classes = recorded.classes;
+  fsdp.min_num_params = recorded.min_num_params;
+  fsdp.forward_prefetch = recorded.forward_prefetch.value_or(fsdp.forward_prefetch);
+  fsdp.limit_all_gathers = recorded.limit_all_gathers.value_or(fsdp.limit_all_gathers);
+  fsdp.use_orig_params = recorded.use_orig_params.value_or(fsdp.use_orig_params);
+  fsdp.cpu_offload = recorded.cpu_offload.value_or(fsdp.cpu_offload);
+  fsdp.checkpoints_around_units = recorded.reentrant;
+  fsdp.shard_group = *flags.gpus_per_node;
+  set_fsdp_types(spec, strategy);
+  return strategy;
+}
+
 /// What a micro batch is. Assumed sequences are no longer than a preset's model can read.
 BatchShape batch_shape(const RecordingDescription& description, const Model& model,
                        const Strategy& strategy) {
@@ -540,12 +581,15 @@ Model recorded_model(const RecordingDescription& description) {
 
 Strategy recorded_strategy(const RecordingDescription& description, const Model& model,
                            std::optional<int> overflow_steps) {
-  if (description.kind == RecordedKind::Fsdp) {
-    throw ConfigError({description.file}, "kind \"fsdp\" is not simulated yet");
+  switch (description.kind) {
+    case RecordedKind::DeepSpeed:
+      return deepspeed_strategy(description, model, overflow_steps);
+    case RecordedKind::Ddp:
+      return ddp_strategy(description, overflow_steps);
+    case RecordedKind::Fsdp:
+      break;
   }
-  return description.kind == RecordedKind::DeepSpeed
-             ? deepspeed_strategy(description, model, overflow_steps)
-             : ddp_strategy(description, overflow_steps);
+  return fsdp_strategy(description);
 }
 
 Program recorded_program(const RecordingDescription& description,

@@ -29,7 +29,7 @@ namespace zerosim {
 
 /// How it was trained. Class names of leaf modules are those of the recording.
 /// \param overflow_steps  `Strategy::overflow_steps` of fp16; runs in other types have none.
-/// \throws ConfigError  for FSDP, for another release than the simulated ones, if `spec.gas` is not
+/// \throws ConfigError  for another release than the simulated ones, if `spec.gas` is not
 ///                      what the configuration accumulates, and as `parse_deepspeed_config` does.
 [[nodiscard]] Strategy recorded_strategy(const RecordingDescription& description,
                                          const Model& model,

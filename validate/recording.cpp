@@ -232,19 +232,14 @@ class DescriptionReader {
     result.model.text = spec.string("model");
     result.model.where = document_.location(spec.raw("model"));
     read_accumulation(spec);
-    if (const auto word = optional_word(spec, "ckpt", {"reentrant", "nonreentrant"})) {
-      result.checkpointing =
-          *word == 0 ? ActivationCheckpointing::Full : ActivationCheckpointing::NonReentrant;
-    }
+    read_checkpointing(spec);
     result.two_groups = optional_switch(spec, "two_groups").value_or(false);
     if (const auto word = optional_word(spec, "zero_init", {"zero", "mics"})) {
       result.zero_init = *word == 0 ? ZeroInit::Zero : ZeroInit::Mics;
     }
     result.input_gradients = optional_switch(spec, "input_grads").value_or(false);
     result.leaf_classes = optional_strings(spec, "leaf_classes");
-    if (const auto word = optional_word(spec, "dtype", {"fp32", "bf16", "fp16"})) {
-      result.ddp.parameter_dtype = std::array{Dtype::F32, Dtype::Bf16, Dtype::F16}[*word];
-    }
+    result.ddp.parameter_dtype = optional_type(spec, "dtype");
     read_options(spec);
     read_environment(spec);
     // Said in words here, in full elsewhere in the file, or of no consequence.
@@ -270,22 +265,94 @@ class DescriptionReader {
     return word_index(document_, value, object.path_of(key), words);
   }
 
-  /// Arguments of DistributedDataParallel, under torch's names; and whether the loop enters
-  /// `no_sync()`. FSDP's are not read: it is not simulated.
+  void read_checkpointing(JsonObject& object) {
+    const auto word = optional_word(object, "ckpt", {"reentrant", "nonreentrant"});
+    if (!word) return;
+    result_.spec.checkpointing =
+        *word == 0 ? ActivationCheckpointing::Full : ActivationCheckpointing::NonReentrant;
+    result_.spec.fsdp.reentrant = *word == 0;
+  }
+
+  /// Arguments under torch's names; and whether the loop enters `no_sync()`.
   void read_options(JsonObject& spec) {
     std::optional<JsonObject> opts = spec.optional_object("opts");
-    if (!opts || result_.kind != RecordedKind::Ddp) return;
-    DdpFlags& ddp = result_.spec.ddp;
-    ddp.bucket_cap_mib = opts->optional_number("bucket_cap_mb");
-    if (ddp.bucket_cap_mib && *ddp.bucket_cap_mib < 0) {
-      opts->fail("bucket_cap_mb", format("found {}, expected 0 or more", *ddp.bucket_cap_mib));
-    }
+    if (!opts || result_.kind == RecordedKind::DeepSpeed) return;
     result_.spec.no_sync = optional_switch(*opts, "no_sync").value_or(false);
-    ddp.gradient_as_bucket_view = optional_switch(*opts, "gradient_as_bucket_view");
-    ddp.find_unused_parameters = optional_switch(*opts, "find_unused_parameters");
-    ddp.static_graph = optional_switch(*opts, "static_graph");
-    ddp.broadcast_buffers = optional_switch(*opts, "broadcast_buffers");
+    if (result_.kind == RecordedKind::Ddp) {
+      read_ddp_options(*opts);
+    } else {
+      read_fsdp_options(*opts);
+    }
     note_unknown_keys(*opts);
+  }
+
+  void read_fsdp_options(JsonObject& opts) {
+    RecordedFsdp& fsdp = result_.spec.fsdp;
+    if (const auto word = optional_word(
+            opts, "strategy",
+            {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})) {
+      fsdp.sharding = static_cast<FsdpSharding>(*word);
+    }
+    if (opts.has("backward_prefetch")) {
+      const auto word = optional_word(opts, "backward_prefetch", {"BACKWARD_PRE", "BACKWARD_POST"});
+      fsdp.backward_prefetch = word ? static_cast<BackwardPrefetch>(*word) : BackwardPrefetch::None;
+    }
+    read_wrap(opts);
+    fsdp.forward_prefetch = optional_switch(opts, "forward_prefetch");
+    fsdp.limit_all_gathers = optional_switch(opts, "limit_all_gathers");
+    fsdp.use_orig_params = optional_switch(opts, "use_orig_params");
+    fsdp.cpu_offload = optional_switch(opts, "cpu_offload");
+    read_mixed_precision(opts);
+    read_checkpointing(opts);
+  }
+
+  /// "block", "size" (with `min_num_params`), "root" or nothing, or a list of class names.
+  void read_wrap(JsonObject& opts) {
+    RecordedFsdp& fsdp = result_.spec.fsdp;
+    if (!opts.raw("min_num_params").isNull()) {
+      fsdp.min_num_params = opts.integer_at_least("min_num_params", 0);
+      fsdp.wrap = FsdpWrap::Size;
+    }
+    if (!opts.has("wrap")) return;
+    if (opts.raw("wrap").isArray()) {
+      fsdp.wrap = FsdpWrap::TransformerLayer;
+      fsdp.classes = opts.strings("wrap");
+      return;
+    }
+    const auto word = optional_word(opts, "wrap", {"block", "size", "root"});
+    fsdp.wrap = word ? static_cast<FsdpWrap>(*word) : FsdpWrap::None;
+  }
+
+  void read_mixed_precision(JsonObject& opts) {
+    RecordedFsdp& fsdp = result_.spec.fsdp;
+    if (!opts.raw("mixed").isObject()) {
+      fsdp.param_dtype = fsdp.reduce_dtype = fsdp.buffer_dtype = optional_type(opts, "mixed");
+      return;
+    }
+    JsonObject mixed = opts.object("mixed");
+    fsdp.param_dtype = optional_type(mixed, "param");
+    fsdp.reduce_dtype = optional_type(mixed, "reduce");
+    fsdp.buffer_dtype = optional_type(mixed, "buffer");
+    note_unknown_keys(mixed);
+  }
+
+  [[nodiscard]] std::optional<Dtype> optional_type(JsonObject& object,
+                                                   const std::string& key) const {
+    const auto word = optional_word(object, key, {"fp32", "bf16", "fp16"});
+    if (!word) return std::nullopt;
+    return std::array{Dtype::F32, Dtype::Bf16, Dtype::F16}[*word];
+  }
+
+  void read_ddp_options(JsonObject& opts) {
+    DdpFlags& ddp = result_.spec.ddp;
+    ddp.bucket_cap_mib = opts.optional_number("bucket_cap_mb");
+    if (ddp.bucket_cap_mib && *ddp.bucket_cap_mib < 0) {
+      opts.fail("bucket_cap_mb", format("found {}, expected 0 or more", *ddp.bucket_cap_mib));
+    }
+    ddp.gradient_as_bucket_view = optional_switch(opts, "gradient_as_bucket_view");
+    ddp.find_unused_parameters = optional_switch(opts, "find_unused_parameters");
+    ddp.static_graph = optional_switch(opts, "static_graph");
+    ddp.broadcast_buffers = optional_switch(opts, "broadcast_buffers");
   }
 
   void read_environment(JsonObject& spec) {

@@ -41,21 +41,38 @@ struct RecordedNumber {
   SourceLocation where;
 };
 
+/// FSDP: key `opts`, arguments of FullyShardedDataParallel. What is unset has the default of the
+/// recorded release of PyTorch.
+struct RecordedFsdp {
+  FsdpSharding sharding = FsdpSharding::FullShard;             ///< `strategy`
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< null: none
+  /// `wrap`: "block" (default), "size", "root" or none, or class names.
+  FsdpWrap wrap = FsdpWrap::TransformerLayer;
+  std::vector<std::string> classes;
+  std::int64_t min_num_params = 0;  ///< alone: wrapping by size
+  std::optional<bool> forward_prefetch, limit_all_gathers, use_orig_params, cpu_offload;
+  /// `mixed`: a word for all types, or an object with `param`, `reduce` and `buffer`; unset: the
+  /// model's, of reductions that of parameters.
+  std::optional<Dtype> param_dtype, reduce_dtype, buffer_dtype;
+  bool reentrant = false;  ///< checkpointing is of that variant
+};
+
 /// Key `spec`: what the recording script was asked for. For none, null, false and "none" are the
 /// same as an absent key; true and false may be 1 and 0.
 struct RecordedSpec {
   int world = 1;
   RecordedText model;                        ///< "gpt_small"
   std::optional<RecordedNumber> grad_accum;  ///< key `gas`; none: DeepSpeed's file's, DDP 1
-  /// Key `ckpt`: "reentrant" or "nonreentrant", by block.
+  /// Key `ckpt`, of FSDP also `opts.ckpt`: "reentrant" or "nonreentrant", by block.
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
   bool two_groups = false;  ///< optimizer groups: matrices and embeddings, then vectors
   ZeroInit zero_init = ZeroInit::None;
   bool input_gradients = false;           ///< key `input_grads`
   std::vector<std::string> leaf_classes;  ///< given to `set_z3_leaf_modules`
-  DdpFlags ddp;                           ///< DDP: keys `opts` and `dtype`
-  bool no_sync = false;                   ///< DDP: key `opts.no_sync`
-  std::optional<int> gpus_per_node;       ///< `env.NDEV_PER_NODE`
+  DdpFlags ddp;                           ///< DDP: keys `opts` and `dtype`; FSDP: `dtype`
+  RecordedFsdp fsdp;
+  bool no_sync = false;              ///< DDP, FSDP: key `opts.no_sync`
+  std::optional<int> gpus_per_node;  ///< `env.NDEV_PER_NODE`
 };
 
 struct RecordedParameter {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/analysis/memory_report.h"
+#include "sim/analysis/volume.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 
@@ -190,6 +191,79 @@ std::string do_not_fit(const std::vector<const StrategyReport*>& reports) {
   return format("{} {}.", reports.size() == 1 ? "Does not fit:" : "Do not fit:", join(parts, "; "));
 }
 
+// ---- where strategies differ ------------------------------------------------------------------
+
+std::string fsdp_course(const FsdpOptions& fsdp) {
+  switch (fsdp.sharding) {
+    case FsdpSharding::NoShard:
+      return "all-reduces the gradient of each unit";
+    case FsdpSharding::ShardGradOp:
+    case FsdpSharding::HybridShardZero2:
+      return "gathers each unit once, keeps it until its backward ends and reduce-scatters its "
+             "gradient";
+    case FsdpSharding::FullShard:
+    case FsdpSharding::HybridShard:
+      break;
+  }
+  return "gathers each unit in forward, again in backward, and reduce-scatters its gradient";
+}
+
+/// What is sent, in words.
+std::string course_of(const Strategy& strategy, int world_size) {
+  if (strategy.framework == Framework::Fsdp) {
+    const auto group = static_cast<int>(strategy.fsdp.shard_group);
+    const std::string course = fsdp_course(strategy.fsdp);
+    if (group == 0 || group >= world_size) return course;
+    return format("{} among {} GPUs, then all-reduces the shard over {} replicas", course, group,
+                  world_size / group);
+  }
+  if (strategy.framework == Framework::Single) return "sends nothing";
+  if (strategy.framework == Framework::Ddp) return "all-reduces buckets of gradients";
+  switch (strategy.zero.stage) {
+    case 0:
+      return "all-reduces gradients after the backward";
+    case 3:
+      return "gathers parameters ahead of their use and reduce-scatters buckets of gradients";
+    default:
+      return strategy.zero.true_reduce_scatter
+                 ? "reduce-scatters buckets of gradients and gathers all parameters after the step"
+                 : "all-reduces buckets of gradients (B3.6) and gathers all parameters after the "
+                   "step";
+  }
+}
+
+/// One sentence: what is sent, where it travels, what of it is exposed, what memory it takes.
+std::string anatomy(const Strategy& strategy, const StrategyReport& report,
+                    const Cluster& cluster) {
+  const CommunicationReport& sent = report.communication;
+  std::string text =
+      format("{} {}: {:.2f} Psi", report.name, course_of(strategy, cluster.world_size()), sent.psi);
+  if (cluster.nodes > 1) {
+    const Bytes of_node = sent.bytes_sent_per_rank * cluster.gpus_per_node;
+    text += format(", {:.1f} GB sent by the GPUs of a node, {:.1f} GB of it over its NICs",
+                   of_node.gb(), sent.inter_node_bytes.gb());
+  }
+  return text + format("; communication runs {} and exposes {}; {:.1f} GiB ({} GiB).",
+                       milliseconds(report.time.communication),
+                       milliseconds(report.time.exposed_communication), needed(report.memory).gib(),
+                       largest_class(report.memory));
+}
+
+/// Told where frameworks of different kinds are compared: one of them is FSDP.
+std::vector<std::string> differences(const Experiment& experiment,
+                                     const std::vector<Strategy>& strategies,
+                                     const std::vector<StrategyReport>& reports) {
+  const bool any = std::any_of(strategies.begin(), strategies.end(), [](const Strategy& strategy) {
+    return strategy.framework == Framework::Fsdp;
+  });
+  std::vector<std::string> sentences;
+  if (!any || strategies.size() < 2) return sentences;
+  for (std::size_t i = 0; i < strategies.size(); ++i) {
+    sentences.push_back(anatomy(strategies[i], reports[i], experiment.cluster));
+  }
+  return sentences;
+}
+
 // ---- sentences where nothing fits ------------------------------------------------------------
 
 std::vector<std::string> nothing_fits(const Experiment& experiment,
@@ -250,9 +324,14 @@ void try_micro_batch(const Experiment& experiment, const Strategy& strategy,
 }
 
 void try_stage3(const Experiment& experiment, const Strategy& strategy, std::vector<WayOut>& ways) {
-  const bool partitioned = strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3;
-  if (partitioned || experiment.cluster.world_size() < 2) return;
+  if (zero_stage_of(strategy) == 3 || experiment.cluster.world_size() < 2) return;
   Strategy changed = strategy;
+  if (strategy.framework == Framework::Fsdp) {
+    changed.fsdp.sharding = FsdpSharding::FullShard;
+    changed.fsdp.reshard_after_forward = true;
+    try_change(experiment, changed, "full sharding", ways);
+    return;
+  }
   changed.framework = Framework::DeepSpeed;
   changed.zero.stage = 3;
   changed.zero.overlap_comm = true;  // its default at stage 3 (A2)
@@ -293,7 +372,8 @@ std::vector<int> larger_sizes(const Cluster& cluster) {
 /// Memory falls with the number of GPUs, so the least one is found by halving.
 void try_more_gpus(const Experiment& experiment, const Strategy& strategy,
                    std::vector<WayOut>& ways) {
-  if (strategy.framework != Framework::DeepSpeed || strategy.zero.stage == 0) return;
+  const bool hybrid = strategy.framework == Framework::Fsdp && strategy.fsdp.shard_group > 0;
+  if (zero_stage_of(strategy) == 0 || hybrid) return;  // more GPUs leave each with as much
   const std::vector<int> sizes = larger_sizes(experiment.cluster);
   const auto memory_with = [&](int gpus) {
     Strategy changed = strategy;
@@ -334,6 +414,8 @@ std::vector<std::string> choice(const Experiment& experiment,
   std::erase(fitting, best);
   if (!fitting.empty()) sentences.push_back(runner_up(*best, *best_of(fitting)));
   if (!others.empty()) sentences.push_back(do_not_fit(others));
+  const std::vector<std::string> told = differences(experiment, strategies, reports);
+  sentences.insert(sentences.end(), told.begin(), told.end());
   return sentences;
 }
 

@@ -6,6 +6,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/analysis/volume.h"
 #include "sim/memory/model_states.h"
 #include "sim/program/build.h"
 #include "sim/program/optimizer_offload.h"
@@ -19,7 +20,7 @@ Bytes of_class(const MemoryByClass& memory, MemoryClass memory_class) {
 }
 
 const Sharding& sharding_of(const Strategy& strategy) {
-  const int stage = strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
+  const int stage = zero_stage_of(strategy);
   const std::string name = stage == 0 ? "ddp" : "zero" + std::to_string(stage);
   const std::vector<Sharding>& all = shardings();
   const auto found =
@@ -36,6 +37,9 @@ Bytes context_of(const Program& program) {
 /// they are first accumulated on the device (B6).
 StateBytes states_on_device(const Strategy& strategy) {
   StateBytes states = state_bytes(strategy.precision);
+  if (strategy.framework == Framework::Fsdp && strategy.fsdp.cpu_offload) {
+    return {0, 0, 0, 0};
+  }
   if (offloads_optimizer(strategy)) {
     states.master = states.moments = 0;
     if (strategy.zero.stage > 1) states.gradients = 0;
@@ -69,6 +73,9 @@ int communicators_in_use(const Program& program) {
 }
 
 Bytes paper_model_states_of(const Model& model, const Strategy& strategy, int world_size) {
+  if (strategy.framework == Framework::Fsdp && strategy.fsdp.shard_group > 0) {
+    world_size = static_cast<int>(strategy.fsdp.shard_group);  // hybrid: D2.10
+  }
   // Frozen parameters have weights, but neither gradients nor optimizer states.
   const StateBytes states = states_on_device(strategy);
   const StateBytes weights{states.parameters, 0, 0, 0};

@@ -123,7 +123,7 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
 
   StrategyReport report;
   report.name = strategy.name;
-  report.stage = strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
+  report.stage = zero_stage_of(strategy);
   append(report.assumptions, experiment.model.assumptions);
   append(report.assumptions, experiment.cluster.assumptions);
   append(report.assumptions, strategy.assumptions);

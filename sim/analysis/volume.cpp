@@ -1,6 +1,7 @@
 #include "sim/analysis/volume.h"
 
 #include <cmath>
+#include <vector>
 
 #include "sim/base/text.h"
 
@@ -8,8 +9,44 @@ namespace zerosim {
 
 namespace {
 
-int stage_of(const Strategy& strategy) {
-  return strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
+bool is_hybrid(const FsdpOptions& fsdp) {
+  return fsdp.sharding == FsdpSharding::HybridShard ||
+         fsdp.sharding == FsdpSharding::HybridShardZero2;
+}
+
+/// Passes over all parameters of FSDP (D2.11, D2.12, D3.10).
+double fsdp_passes(const Strategy& strategy) {
+  const auto micro_batches = static_cast<double>(strategy.grad_accum);
+  const FsdpOptions& fsdp = strategy.fsdp;
+  const double reductions = fsdp.no_sync ? 1 : micro_batches;
+  switch (zero_stage_of(strategy)) {
+    case 0:
+      return 2 * reductions;  // all-reduces
+    case 2:                   // version 2 frees after every backward
+      return (fsdp.version == 2 ? micro_batches : reductions) + reductions;
+    default:
+      return 2 * micro_batches + reductions;
+  }
+}
+
+std::string fsdp_reason(const Volume& volume, const Strategy& strategy, Bytes parameter_bytes) {
+  const FsdpOptions& fsdp = strategy.fsdp;
+  std::vector<std::string> reasons;
+  if (is_hybrid(fsdp)) {
+    Volume replicas;
+    replicas.all_reduced = volume.all_reduced;
+    reasons.push_back(
+        format("{:.2f} Psi are all-reduces of sharded gradients over the replicas "
+               "(D2.10)",
+               replicas.in_units_of(parameter_bytes)));
+  }
+  if (zero_stage_of(strategy) == 3) {
+    reasons.emplace_back("the root is gathered once a micro batch (D2.6)");
+    if (strategy.checkpointing == ActivationCheckpointing::Full && fsdp.checkpoints_around_units) {
+      reasons.emplace_back("recomputation around the units gathers them again (rule 68)");
+    }
+  }
+  return reasons.empty() ? "" : ": " + join(reasons, "; ");
 }
 
 std::string zero12_reason(const Volume& volume, Bytes parameter_bytes) {
@@ -44,9 +81,26 @@ std::string zero3_reason(const Volume& volume, const Strategy& strategy, Bytes p
 
 }  // namespace
 
+int zero_stage_of(const Strategy& strategy) {
+  if (strategy.framework == Framework::DeepSpeed) return strategy.zero.stage;
+  if (strategy.framework != Framework::Fsdp) return 0;
+  switch (strategy.fsdp.sharding) {
+    case FsdpSharding::NoShard:
+      return 0;
+    case FsdpSharding::ShardGradOp:
+    case FsdpSharding::HybridShardZero2:
+      return 2;
+    case FsdpSharding::FullShard:
+    case FsdpSharding::HybridShard:
+      break;
+  }
+  return 3;
+}
+
 double paper_volume(const Strategy& strategy) {
+  if (strategy.framework == Framework::Fsdp) return fsdp_passes(strategy);
   const auto micro_batches = static_cast<double>(strategy.grad_accum);
-  switch (stage_of(strategy)) {
+  switch (zero_stage_of(strategy)) {
     case 2:
       return micro_batches + 1;
     case 3:
@@ -65,7 +119,10 @@ std::optional<std::string> volume_note(const Program& program, const Strategy& s
   if (std::abs(sent - paper) <= kWorthTelling * paper) return std::nullopt;
   std::string note = format(
       "communication: {:.2f} Psi a step where the ZeRO paper counts {:.0f} Psi", sent, paper);
-  const int stage = stage_of(strategy);
+  if (strategy.framework == Framework::Fsdp) {
+    return note + fsdp_reason(volume, strategy, program.parameter_bytes);
+  }
+  const int stage = zero_stage_of(strategy);
   if (stage == 1 || stage == 2) note += zero12_reason(volume, program.parameter_bytes);
   if (stage == 3) note += zero3_reason(volume, strategy, program.parameter_bytes);
   return note;

@@ -11,6 +11,10 @@
 
 namespace zerosim {
 
+/// The ZeRO stage that shards as much: 3 if parameters are sharded throughout, 2 if they stay
+/// gathered until backward ends, 0 if nothing is.
+[[nodiscard]] int zero_stage_of(const Strategy& strategy);
+
 /// Sizes of a step's collectives by what they do, ring factors (n-1)/n left out. Groups of one rank
 /// move nothing.
 struct Volume {
@@ -26,7 +30,9 @@ struct Volume {
 
 /// What the ZeRO paper counts for a step with `grad_accum` micro batches, in Psi: 2 for
 /// data-parallel training and stage 1; gradients reduced every micro batch at stage 2: G + 1; three
-/// passes at stage 3: 3 G (F2). Recomputation gathers nothing there.
+/// passes at stage 3: 3 G (F2). Recomputation gathers nothing there. Of FSDP, which may reduce once
+/// a step, the same passes: two gathers a micro batch, of SHARD_GRAD_OP one (under no_sync one a
+/// step), and one reduction each time it reduces.
 [[nodiscard]] double paper_volume(const Strategy& strategy);
 
 /// One sentence where what is issued differs from the paper's count by more than a percent: both

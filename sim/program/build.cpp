@@ -20,6 +20,9 @@ constexpr std::int64_t kLargestAccumulation = 4096;
 
 std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context,
                                            const FlatLayout& layout, Rank rank) {
+  if (context.strategy.framework == Framework::Fsdp) {
+    return context.strategy.fsdp.version == 2 ? make_fsdp2(context) : make_fsdp1(context);
+  }
   if (context.strategy.framework != Framework::DeepSpeed) {
     return make_ddp(context);
   }
@@ -107,6 +110,27 @@ bool partitions_flat_tensor(const Strategy& strategy) {
          (strategy.zero.stage == 1 || strategy.zero.stage == 2);
 }
 
+/// Type of the messages that carry parameters.
+Dtype communicated_weights(const Strategy& strategy) {
+  const bool in_own_type =
+      strategy.framework == Framework::Single || strategy.framework == Framework::Ddp;
+  return in_own_type ? strategy.ddp.parameter_dtype : model_dtype(strategy.precision);
+}
+
+/// How blocks are recomputed.
+std::string checkpointing_assumption(const Strategy& strategy) {
+  const bool inside =
+      strategy.framework == Framework::Fsdp && !strategy.fsdp.checkpoints_around_units;
+  if (inside) {
+    return "activation checkpointing is inside the units, which are gathered when it recomputes "
+           "(D3.11)";
+  }
+  return format("activation checkpointing recomputes whole blocks in the order of PyTorch's {}",
+                strategy.checkpointing == ActivationCheckpointing::Full
+                    ? "reentrant variant (C12.1)"
+                    : "other variant, use_reentrant=False (C12.3)");
+}
+
 }  // namespace
 
 GroupId add_group(const FrameworkContext& context, const ProcessGroup& group) {
@@ -147,9 +171,8 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   program.steps = options.steps;
   program.groups = {{"WORLD", options.world_size}, {"DP", options.world_size}};
   program.parameter_elements = parameter_count(model);
-  const Dtype weights = strategy.framework == Framework::DeepSpeed ? model_dtype(strategy.precision)
-                                                                   : strategy.ddp.parameter_dtype;
-  program.parameter_bytes = Bytes(program.parameter_elements) * dtype_bytes(weights);
+  program.parameter_bytes =
+      Bytes(program.parameter_elements) * dtype_bytes(communicated_weights(strategy));
   for (const Module& module : model.modules) {
     program.module_names.push_back(module.name);
   }
@@ -191,11 +214,7 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
         rank.value()));
   }
   if (recomputes_blocks(strategy.checkpointing)) {
-    program.assumptions.push_back(
-        format("activation checkpointing recomputes whole blocks in the order of PyTorch's {}",
-               strategy.checkpointing == ActivationCheckpointing::Full
-                   ? "reentrant variant (C12.1)"
-                   : "other variant, use_reentrant=False (C12.3)"));
+    program.assumptions.push_back(checkpointing_assumption(strategy));
   }
   if (!model.moe_blocks.empty()) {
     program.assumptions.emplace_back(

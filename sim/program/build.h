@@ -1,5 +1,6 @@
 /// \file
-/// Builds the Program of a strategy: the one entry to the builders (ddp, zero0, zero12, zero3).
+/// Builds the Program of a strategy: the one entry to the builders (ddp, zero0, zero12, zero3,
+/// fsdp1, fsdp2).
 #pragma once
 
 #include "sim/model/model.h"
@@ -24,7 +25,8 @@ struct BuildOptions {
 /// The rank with the largest local pieces stands for all (design.md section 3): it is
 /// `ranks[0].representative`.
 /// \throws ConfigError  for a strategy that is not simulated yet, or that its framework refuses:
-///                      DDP with nothing to train, hpZ partitions that do not divide the ranks.
+///                      DDP with nothing to train, hpZ partitions and hybrid shard groups that do
+///                      not divide the ranks.
 [[nodiscard]] Program build_program(const Model& model, const Strategy& strategy,
                                     const BatchShape& batch, const BuildOptions& options);
 

@@ -56,5 +56,11 @@ struct FallbackBucket {
                                                                   const FlatLayout& layout);
 /// Stage 3 (C): zero3.cpp.
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_zero3(const FrameworkContext& context);
+/// PyTorch's FullyShardedDataParallel (spec D2): fsdp1.cpp.
+/// \throws ConfigError  for what the release lacks or refuses: hybrid sharding and use_orig_params
+///                      in 1.13, units that train in part without use_orig_params.
+[[nodiscard]] std::unique_ptr<FrameworkHooks> make_fsdp1(const FrameworkContext& context);
+/// PyTorch's fully_shard (D3): fsdp2.cpp.
+[[nodiscard]] std::unique_ptr<FrameworkHooks> make_fsdp2(const FrameworkContext& context);
 
 }  // namespace zerosim

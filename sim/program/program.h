@@ -50,7 +50,7 @@ enum class HostWork : std::uint8_t {
   BackwardLaunch,    ///< one kernel launched by the autograd engine
   OptimizerLaunch,   ///< one multi-tensor kernel
   CollectiveLaunch,  ///< one torch.distributed call
-  ModuleHook,        ///< one DeepSpeed ZeRO-3 module hook (C2)
+  ModuleHook,        ///< one module hook of ZeRO-3 (C2) or FSDP (D2.4, D2.7)
   GradientHook,      ///< one per-parameter gradient hook (B3, C6.1, D1.4)
   EventRecord,       ///< record or stream wait
   ModuleCall,        ///< nn.Module.__call__

@@ -116,9 +116,9 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
       saved_(model.operators.size()),
       checkpoint_bytes_(recomputes_blocks(strategy.checkpointing) ? checkpoint_bytes(model, batch)
                                                                   : Bytes()),
-      autocast_(
-          strategy.framework != Framework::DeepSpeed && strategy.precision != Precision::Fp32 &&
-          (strategy.framework == Framework::Fsdp || strategy.ddp.parameter_dtype == Dtype::F32)) {
+      autocast_((strategy.framework == Framework::Single || strategy.framework == Framework::Ddp) &&
+                strategy.precision != Precision::Fp32 &&
+                strategy.ddp.parameter_dtype == Dtype::F32) {
   int blocks = 0;
   for (const Operator& op : model.operators) {
     blocks = std::max(blocks, model.modules[op.module.index()].block + 1);

@@ -5,6 +5,7 @@
 
 #include "sim/base/text.h"
 #include "sim/strategy/fsdp_config.h"
+#include "sim/strategy/fsdp_options.h"
 #include "sim/strategy/implied_deepspeed.h"
 #include "sim/strategy/training_values.h"
 
@@ -23,7 +24,7 @@ constexpr DistributedType kDistributedTypes[] = {
     {"NO", Framework::Single, nullptr},
     {"MULTI_GPU", Framework::Ddp, nullptr},
     {"DEEPSPEED", Framework::DeepSpeed, nullptr},
-    {"FSDP", Framework::Fsdp, "FSDP"},
+    {"FSDP", Framework::Fsdp, nullptr},
     {"MULTI_CPU", Framework::Ddp, "training on CPUs"},
     {"MULTI_NPU", Framework::Ddp, "accelerators other than GPUs"},
     {"MULTI_MLU", Framework::Ddp, "accelerators other than GPUs"},
@@ -291,7 +292,11 @@ class AccelerateReader {
   /// Replicas of the mesh make version 2 a hybrid strategy.
   void apply_replicas() {
     FsdpOptions& fsdp = reading_.strategy.fsdp;
+    if (fsdp.version == 1 && is_hybrid(fsdp.sharding) && !reading_.flags.gpus_per_node) {
+      fsdp.shard_group = reading_.world_size / nodes_;
+    }
     if (replicas_ == 1 || fsdp.version != 2) return;
+    fsdp.shard_group = reading_.data_parallel_size / replicas_;
     fsdp.sharding =
         fsdp.reshard_after_forward ? FsdpSharding::HybridShard : FsdpSharding::HybridShardZero2;
     list_absent(reading_, "fsdp_config.fsdp_sharding_strategy",

@@ -15,7 +15,7 @@
 
 namespace zerosim {
 
-/// Reads the file for `world_size` ranks. FSDP is read, not simulated: see Strategy::not_simulated.
+/// Reads the file for `world_size` ranks. See also Strategy::not_simulated.
 /// \throws ConfigError  with file, line and column: a top-level key that accelerate refuses,
 ///                      num_processes other than `world_size`, a flag that says something else, ...
 [[nodiscard]] Strategy read_accelerate_config(const JsonDocument& document,

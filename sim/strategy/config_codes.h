@@ -39,6 +39,8 @@ inline constexpr ConfigCode kConfigCodes[] = {
      "an unknown key inside a section where DeepSpeed ignores it (data_types, aio, timers, ...)"},
     {"unknown_key_zero", CodeKind::Error, "an unknown key inside zero_optimization"},
     {"unknown_key_fp16", CodeKind::Error, "an unknown key inside fp16 or bf16"},
+    {"unknown_key_job", CodeKind::Error,
+     "an unknown key in a section of torchtitan's or LLM Foundry's that says how to shard"},
     {"unknown_key_section", CodeKind::Error,
      "an unknown key inside comms_logger or timers.throughput"},
     {"did_you_mean", CodeKind::Lint, "the known key that is nearest to an unknown one"},

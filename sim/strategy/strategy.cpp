@@ -7,6 +7,7 @@
 #include "sim/base/text.h"
 #include "sim/strategy/config_codes.h"
 #include "sim/strategy/ddp_options.h"
+#include "sim/strategy/fsdp_options.h"
 #include "sim/strategy/training_values.h"
 
 namespace zerosim {
@@ -184,7 +185,8 @@ Strategy named_zero(int stage, const TrainingFlags& given, int world_size) {
   return strategy;
 }
 
-/// PyTorch alone: fp32 weights and gradients, 16-bit computation by autocast (spec D1.8).
+/// PyTorch alone: under DDP and on one GPU fp32 weights and gradients, 16-bit computation by
+/// autocast (spec D1.8).
 Strategy named_torch(const std::string& name, Framework framework, const TrainingFlags& given,
                      int world_size) {
   Strategy strategy;
@@ -204,7 +206,11 @@ Strategy named_torch(const std::string& name, Framework framework, const Trainin
   strategy.throughput_timer = false;
   strategy.zero_init = false;
   strategy.version = "";
-  internal::apply_ddp_flags(strategy, flags, strategy.assumptions);
+  if (framework == Framework::Fsdp) {
+    internal::apply_fsdp_name(strategy, name, flags, strategy.assumptions);
+  } else {
+    internal::apply_ddp_flags(strategy, flags, strategy.assumptions);
+  }
   internal::apply_overflow_steps(strategy, flags, strategy.assumptions);
   strategy.assumptions.emplace_back("Gradient clipping: off, PyTorch clips only when asked to.");
   if (!flags.optimizer) {
@@ -321,13 +327,19 @@ BatchTriple resolve_batch(std::optional<std::int64_t> train_batch,
 }
 
 std::vector<std::string> strategy_names() {
-  return {"single", "ddp", "zero0", "zero1", "zero2", "zero3"};
+  std::vector<std::string> names = {"single", "ddp", "zero0", "zero1", "zero2", "zero3"};
+  const std::vector<std::string> fsdp = internal::fsdp_strategy_names();
+  names.insert(names.end(), fsdp.begin(), fsdp.end());
+  return names;
 }
 
 Strategy named_strategy(const std::string& name, const TrainingFlags& flags, int world_size) {
   check_world_size(world_size);
   if (name == "single") return named_torch(name, Framework::Single, flags, 1);
   if (name == "ddp") return named_torch(name, Framework::Ddp, flags, world_size);
+  if (internal::is_fsdp_strategy(name)) {
+    return named_torch(name, Framework::Fsdp, flags, world_size);
+  }
   for (int stage = 0; stage <= 3; ++stage) {
     if (name == format("zero{}", stage)) return named_zero(stage, flags, world_size);
   }

@@ -171,9 +171,27 @@ struct FsdpOptions {
   bool use_orig_params = true;
   bool cpu_offload = false;
   bool reshard_after_forward = true;  ///< version 2
+  /// Version 2: an integer `reshard_after_forward`, ranks that share what is kept; 0: the switch
+  /// above decides (D3.7).
+  std::int64_t reshard_ranks = 0;
   bool sync_module_states = true;
   bool cpu_ram_efficient_loading = true;
   bool no_sync = true;  ///< gradients are reduced in the last micro batch of a step only (D2.12)
+  /// Version 2: the last unit of the forward stays gathered, as recipes have it (D3.7).
+  bool keeps_last_unit = false;
+  /// Version 2, hybrid: reduce-scatter each micro batch, all-reduce in the last
+  /// (`set_requires_all_reduce`); without effect under `no_sync`.
+  bool delays_all_reduce = false;
+  /// Ranks of a shard group of the hybrid strategies, consecutive ones: the GPUs of a node; 0: all.
+  std::int64_t shard_group = 0;
+  /// Type of shards and optimizer states. Forward, backward and gathers have that of
+  /// `Strategy::precision`, reductions `Strategy::communication_dtype` (D2.13).
+  Dtype parameter_dtype = Dtype::F32;
+  std::optional<Dtype> reduce_dtype;  ///< as stated; unset: as gathers
+  Dtype buffer_dtype = Dtype::F32;    ///< of module buffers
+  /// Full checkpointing is reentrant and wraps units from outside (rule 68), as the Trainer's
+  /// gradient_checkpointing does; else it is within them and finds them gathered (D3.11).
+  bool checkpoints_around_units = false;
 };
 
 /// PyTorch DistributedDataParallel (spec D1).
@@ -290,7 +308,8 @@ struct TrainingFlags {
                                              const TrainingFlags& flags, const Model& model,
                                              int world_size);
 
-/// "single", "ddp", "zero0" .. "zero3" with the framework's defaults.
+/// "single", "ddp", "zero0" .. "zero3" and FSDP's (`fsdp_full`, also "fsdp", `hsdp`, `fsdp2`, ...)
+/// with the framework's defaults.
 /// \throws ConfigError  for another name, with the nearest known one.
 [[nodiscard]] Strategy named_strategy(const std::string& name, const TrainingFlags& flags,
                                       int world_size);

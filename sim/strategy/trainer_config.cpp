@@ -144,9 +144,6 @@ class TrainerReader {
     list_absent(reading_, "max_grad_norm", "1.0", Origin::Default, kDefault);
     ConfigSection section(JsonObject(reading_.document, reading_.document.root(), "fsdp_config"),
                           ConfigSection::Kind::Typed, reading_.notes, "fsdp_config");
-    reading_.strategy.not_simulated =
-        ConfigError(reading_.document.location(reading_.document.root()),
-                    "fsdp_config: zerosim does not simulate FSDP yet");
     read_trainer_fsdp(reading_, section, argument_);
     complete_torch_strategy(reading_);
     lint(section);
@@ -387,7 +384,6 @@ class TrainerReader {
   // ---- FSDP ----
 
   void read_fsdp() {
-    set_not_simulated(reading_, root_, "fsdp", "FSDP");
     if (root_.object().raw("fsdp_config").isString() && is_given("fsdp_config")) {
       std::string path;
       const std::string text = read_named_file(root_, "fsdp_config", path);
@@ -401,6 +397,7 @@ class TrainerReader {
     }
     const bool recomputes = reading_.strategy.checkpointing != ActivationCheckpointing::None;
     read_trainer_fsdp(reading_, *fsdp_section_, argument_);
+    reading_.strategy.fsdp.checkpoints_around_units = recomputes;
     check_checkpointing(recomputes);
   }
 

@@ -9,13 +9,21 @@
 #include "sim/base/text.h"
 #include "sim/strategy/accelerate_config.h"
 #include "sim/strategy/fsdp_config.h"
+#include "sim/strategy/job_config.h"
 #include "sim/strategy/strategy.h"
 #include "sim/strategy/trainer_config.h"
 
 namespace zerosim {
 namespace {
 
-enum class FileKind { DeepSpeed, Accelerate, TrainingArguments, FsdpConfig };
+enum class FileKind {
+  DeepSpeed,
+  Accelerate,
+  TrainingArguments,
+  FsdpConfig,
+  Torchtitan,
+  LlmFoundry
+};
 
 /// Keys at the top of a ds_config.json that no other kind has.
 constexpr const char* kDeepSpeedKeys[] = {
@@ -89,11 +97,13 @@ FileKind kind_of(const JsonValue& root) {
     FileKind kind;
     int count;
   };
-  const std::array<Candidate, 4> candidates = {{
+  const std::array<Candidate, 6> candidates = {{
       {FileKind::DeepSpeed, deepspeed},
       {FileKind::Accelerate, matches(root, accelerate_keys())},
       {FileKind::TrainingArguments, trainer},
       {FileKind::FsdpConfig, fsdp_matches(root)},
+      {FileKind::Torchtitan, matches(root, torchtitan_sections())},
+      {FileKind::LlmFoundry, matches(root, llm_foundry_keys())},
   }};
   Candidate best = candidates.front();
   for (const Candidate& candidate : candidates) {
@@ -126,6 +136,10 @@ Strategy parse_training_config(const std::string& text, const std::string& name,
       return read_training_arguments(strictly_read(text, name), flags, model, world_size);
     case FileKind::FsdpConfig:
       return read_fsdp_config(strictly_read(text, name), flags, model, world_size);
+    case FileKind::Torchtitan:
+      return read_torchtitan_config(strictly_read(text, name), flags, model, world_size);
+    case FileKind::LlmFoundry:
+      return read_llm_foundry_config(strictly_read(text, name), flags, model, world_size);
     case FileKind::DeepSpeed:
       break;
   }

@@ -6,6 +6,7 @@
 
 #include "sim/base/text.h"
 #include "sim/strategy/ddp_options.h"
+#include "sim/strategy/fsdp_options.h"
 
 namespace zerosim::internal {
 namespace {
@@ -30,19 +31,6 @@ std::string renamed(std::string text, const FlagNames& names) {
     }
   }
   return text;
-}
-
-/// FSDP gathers and reduces in 16 bit and keeps fp32 shards (D2.13).
-void complete_fsdp_types(TrainingReading& reading) {
-  Strategy& strategy = reading.strategy;
-  strategy.torch_version = parse_torch_version(reading.flags.torch_version, "--torch-version");
-  strategy.grad_accum_dtype = Dtype::F32;
-  strategy.communication_dtype = model_dtype(strategy.precision);
-  if (strategy.precision == Precision::Fp32) return;
-  reading.notes.assumptions.push_back(
-      format("Mixed precision: {} in forward and backward; gathers and reductions too, shards and "
-             "optimizer states are fp32.",
-             to_string(strategy.precision)));
 }
 
 }  // namespace
@@ -144,11 +132,11 @@ void complete_torch_strategy(TrainingReading& reading) {
               format("micro batch {} x accumulation {} x data-parallel size {}", batch.micro_batch,
                      batch.grad_accum, reading.data_parallel_size));
   if (strategy.framework == Framework::Fsdp) {
-    complete_fsdp_types(reading);
+    complete_fsdp(strategy, reading.flags, reading.notes.assumptions);
   } else {
     apply_ddp_flags(strategy, reading.flags, reading.notes.assumptions);
-    apply_overflow_steps(reading.strategy, reading.flags, reading.notes.assumptions);
   }
+  apply_overflow_steps(reading.strategy, reading.flags, reading.notes.assumptions);
   strategy.check_grad_overflow = strategy.precision == Precision::Fp16;
   strategy.throughput_timer = false;
   strategy.zero_init = false;

@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, RecordedSchedules, testing::ValuesIn(test::reco
                          [](const auto& run) { return run.param; });
 
 TEST(RecordedSchedulesFolder, IsNotEmpty) {
-  EXPECT_EQ(test::recording_names().size(), 118U);
+  EXPECT_EQ(test::recording_names().size(), 128U);
 }
 
 }  // namespace

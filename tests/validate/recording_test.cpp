@@ -186,6 +186,47 @@ TEST(Recording, UnknownOptionsAreNoted) {
                           "r.json: spec.colour is not known and not followed"));
 }
 
+RecordedFsdp fsdp_options(const std::string& opts) {
+  const std::string text = test::changed(test::changed(run(""), "\"ddp\"", "\"fsdp\""),
+                                         "\"gas\": 1", R"("gas": 1, "opts": )" + opts);
+  return parse_recording(text, "r.json").description.spec.fsdp;
+}
+
+TEST(Recording, OptionsOfFsdp) {
+  const RecordedFsdp fsdp = fsdp_options(
+      R"({"strategy": "SHARD_GRAD_OP", "backward_prefetch": "BACKWARD_POST", "ckpt": "reentrant",
+          "forward_prefetch": true, "limit_all_gathers": 1, "mixed": "bf16", "wrap": "root"})");
+  EXPECT_EQ(fsdp.sharding, FsdpSharding::ShardGradOp);
+  EXPECT_EQ(fsdp.backward_prefetch, BackwardPrefetch::Post);
+  EXPECT_EQ(fsdp.forward_prefetch, true);
+  EXPECT_EQ(fsdp.limit_all_gathers, true);
+  EXPECT_FALSE(fsdp.use_orig_params.has_value());
+  EXPECT_EQ(fsdp.param_dtype, Dtype::Bf16);
+  EXPECT_EQ(fsdp.reduce_dtype, Dtype::Bf16);
+  EXPECT_EQ(fsdp.wrap, FsdpWrap::None);
+  EXPECT_TRUE(fsdp.reentrant);
+  EXPECT_EQ(fsdp_options("{}").backward_prefetch, BackwardPrefetch::Pre);
+  EXPECT_EQ(fsdp_options(R"({"backward_prefetch": null})").backward_prefetch,
+            BackwardPrefetch::None);
+  const RecordedFsdp types = fsdp_options(R"({"mixed": {"param": "bf16", "reduce": "fp32"}})");
+  EXPECT_EQ(types.reduce_dtype, Dtype::F32);
+  EXPECT_FALSE(types.buffer_dtype.has_value());
+  EXPECT_EQ(fsdp_options(R"({"min_num_params": 5})").wrap, FsdpWrap::Size);
+  EXPECT_THAT(fsdp_options(R"({"wrap": ["Block"]})").classes, ElementsAre("Block"));
+}
+
+TEST(Recording, RefusesOtherOptionsOfFsdp) {
+  const auto error = [](const std::string& opts) {
+    return test::config_error_of([&] { static_cast<void>(fsdp_options(opts)); });
+  };
+  EXPECT_THAT(error(R"({"strategy": "FULL_SHRAD"})"),
+              HasSubstr("spec.opts.strategy: found \"FULL_SHRAD\", expected one of FULL_SHARD, "));
+  EXPECT_THAT(error(R"({"strategy": "FULL_SHRAD"})"), HasSubstr("did you mean \"FULL_SHARD\"?"));
+  EXPECT_THAT(error(R"({"wrap": "blok"})"), HasSubstr("did you mean \"block\"?"));
+  EXPECT_THAT(error(R"({"mixed": {"param": "bf61"}})"), HasSubstr("spec.opts.mixed.param"));
+  EXPECT_THAT(error(R"({"min_num_params": -1})"), HasSubstr("spec.opts.min_num_params: found -1"));
+}
+
 TEST(Recording, OtherRanksRoutingIsNoted) {
   const auto notes = [](const std::string& others) {
     return parse_recording(test::changed(run(""), "\"groups\"",

@@ -370,14 +370,13 @@ TEST(ScheduleCheck, JsonHoldsTheDifference) {
 }
 
 TEST(ScheduleCheck, WhatCannotBeBuiltFailsWithItsReason) {
-  const std::string text = test::changed(
-      test::changed(test::recording_text("ddp_fp32_w2"), R"("kind":"ddp")", R"("kind":"fsdp")"),
-      R"("spec":{)", R"("spec":{"bucket":7,)");
+  const std::string text = test::changed(test::recording_text("fsdp_full_pre_w2"), "FULL_SHARD",
+                                         "HYBRID_SHARD");
   ScheduleValidation validation;
   validation.rows.push_back(
       check_schedule(parse_recording(text, "f.json"), validation.assumptions));
   EXPECT_EQ(schedule_validation_text(validation),
-            "failed     f\n    f.json: kind \"fsdp\" is not simulated yet\n"
+            "failed     f\n    fsdp_full: PyTorch 1.13 has no hybrid sharding, expected 2\n"
             "0 of 1 recordings identical\n");
   EXPECT_FALSE(all_identical(validation));
 }

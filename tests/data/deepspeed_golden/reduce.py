@@ -11,7 +11,7 @@ import json
 import pathlib
 import sys
 
-PATTERNS = ["ds_s*", "ds014_s*", "ddp_*"]
+PATTERNS = ["ds_s*", "ds014_s*", "ddp_*", "fsdp_*"]
 WITH_MARKERS = {
     "ds014_s3_bf16_llama_lora_ckpt_prefetch0_reuse0_w2", "ds014_s3_bf16_mics2_w4",
     "ds_s3_bf16_gas4_reuse0_b20k_w2", "ds_s3_bf16_leaf_w2",

@@ -73,10 +73,10 @@ struct Expected {
 
 const std::vector<Expected>& files() {
   static const std::vector<Expected> kExpected = {
-      {"fsdp.yaml", 8, Framework::Fsdp, Precision::Bf16, 1, 8, false, {}},
-      {"fsdp_old.yaml", 2, Framework::Fsdp, Precision::Fp16, 1, 2, false, {"old_name", "old_name"}},
-      {"fsdp2.yaml", 8, Framework::Fsdp, Precision::Bf16, 1, 8, false, {}},
-      {"fsdp_hybrid_two_nodes.yaml", 16, Framework::Fsdp, Precision::Bf16, 1, 16, false, {}},
+      {"fsdp.yaml", 8, Framework::Fsdp, Precision::Bf16, 1, 8, true, {}},
+      {"fsdp_old.yaml", 2, Framework::Fsdp, Precision::Fp16, 1, 2, true, {"old_name", "old_name"}},
+      {"fsdp2.yaml", 8, Framework::Fsdp, Precision::Bf16, 1, 8, true, {}},
+      {"fsdp_hybrid_two_nodes.yaml", 16, Framework::Fsdp, Precision::Bf16, 1, 16, true, {}},
       // Two ranks share each sequence: data-parallel size 1.
       {"fsdp_context_parallel.yaml", 2, Framework::Fsdp, Precision::Bf16, 1, 1, false, {}},
       {"deepspeed_zero1.yaml", 8, Framework::DeepSpeed, Precision::Bf16, 1, 8, true, {}},
@@ -116,8 +116,8 @@ TEST(AccelerateFiles, FsdpVersionOne) {
   EXPECT_TRUE(strategy.fsdp.use_orig_params);
   EXPECT_EQ(strategy.communication_dtype, Dtype::Bf16);  // D2.13: reduce_dtype
   EXPECT_EQ(strategy.grad_accum_dtype, Dtype::F32);
-  EXPECT_EQ(strategy.not_simulated->what(),
-            kFiles + "fsdp.yaml:3:19: distributed_type: zerosim does not simulate FSDP yet");
+  EXPECT_FALSE(strategy.not_simulated.has_value());
+  EXPECT_FALSE(strategy.fsdp.checkpoints_around_units);
 }
 
 TEST(AccelerateFiles, OldNamesAndNumbers) {
@@ -137,6 +137,7 @@ TEST(AccelerateFiles, HybridOverTwoNodes) {
   const Strategy strategy =
       load_training_config(kFiles + "fsdp_hybrid_two_nodes.yaml", micro_batch(1), llama(), 16);
   EXPECT_EQ(strategy.fsdp.sharding, FsdpSharding::HybridShard);
+  EXPECT_EQ(strategy.fsdp.shard_group, 8);  // 16 processes on num_machines 2
   EXPECT_TRUE(strategy.fsdp.forward_prefetch);
   EXPECT_THAT(strategy.fsdp.transformer_layer_classes,
               ElementsAre("LlamaDecoderLayer", "LlamaMLP"));
@@ -261,6 +262,7 @@ TEST(AccelerateTop, MeshSizesMultiplyToTheWorld) {
                                "  parallelism_config_dp_replicate_size: 2\n"
                                "  parallelism_config_dp_shard_size: 4\n");
   EXPECT_EQ(hybrid.fsdp.sharding, FsdpSharding::HybridShard);
+  EXPECT_EQ(hybrid.fsdp.shard_group, hybrid.train_batch / 2);
   EXPECT_EQ(hybrid.train_batch, 8);
   EXPECT_THAT(refusal(head + "  parallelism_config_dp_shard_size: 4\n"),
               StartsWith("[world_size_mismatch] f.yaml:6:3: parallelism_config: the product of its "

@@ -188,10 +188,32 @@ TEST(NamedStrategy, DdpKeepsFp32WeightsAndGradients) {
   EXPECT_DOUBLE_EQ(strategy.ddp.bucket_cap_mib, 25);
 }
 
+TEST(NamedStrategy, FsdpHasPyTorchsDefaults) {
+  TrainingFlags flags;
+  flags.gpus_per_node = 8;
+  const Strategy full = named_strategy("fsdp", flags, 16);
+  EXPECT_EQ(full.name, "fsdp");
+  EXPECT_EQ(full.framework, Framework::Fsdp);
+  EXPECT_EQ(full.fsdp.sharding, FsdpSharding::FullShard);
+  EXPECT_EQ(full.fsdp.backward_prefetch, BackwardPrefetch::Pre);
+  EXPECT_TRUE(full.fsdp.limit_all_gathers);
+  EXPECT_FALSE(full.fsdp.use_orig_params);
+  EXPECT_EQ(full.fsdp.shard_group, 0);
+  EXPECT_EQ(full.communication_dtype, Dtype::Bf16);  // D2.13
+  EXPECT_EQ(named_strategy("hsdp", flags, 16).fsdp.shard_group, 8);
+  EXPECT_EQ(named_strategy("fsdp2_hsdp", flags, 16).fsdp.version, 2);
+  EXPECT_FALSE(named_strategy("fsdp2_grad_op", flags, 16).fsdp.reshard_after_forward);
+  flags.torch_version = "1.13";
+  EXPECT_FALSE(named_strategy("fsdp_grad_op", flags, 16).fsdp.limit_all_gathers);
+  flags.no_sync = false;
+  EXPECT_FALSE(named_strategy("fsdp_full", flags, 16).fsdp.no_sync);
+}
+
 TEST(NamedStrategy, RefusesOtherNamesAndNoRanks) {
   EXPECT_EQ(error_of([] { return named_strategy("zero4", {}, 4); }),
-            "strategy: found \"zero4\", expected one of single, ddp, zero0, zero1, zero2, zero3; "
-            "did you mean \"zero0\"?");
+            "strategy: found \"zero4\", expected one of single, ddp, zero0, zero1, zero2, zero3, "
+            "fsdp_full, fsdp_grad_op, fsdp_no_shard, hsdp, hsdp_grad_op, fsdp2, fsdp2_grad_op, "
+            "fsdp2_hsdp; did you mean \"zero0\"?");
   EXPECT_EQ(error_of([] { return named_strategy("zero1", {}, 0); }),
             "world size: found 0, expected at least 1 rank");
 }

@@ -1,0 +1,174 @@
+#include "sim/program/fsdp_shared.h"
+
+#include "sim/base/error.h"
+#include "sim/base/text.h"
+
+namespace zerosim {
+
+bool is_hybrid(FsdpSharding sharding) {
+  return sharding == FsdpSharding::HybridShard || sharding == FsdpSharding::HybridShardZero2;
+}
+
+namespace {
+
+/// Consecutive ranks share the shards of a replica, ranks with the same place in them a shard
+/// (D2.10).
+void add_hybrid_groups(const FrameworkContext& context, FsdpGroups& groups) {
+  const Strategy& strategy = context.strategy;
+  const int world = context.world_size;
+  const auto size = static_cast<int>(strategy.fsdp.shard_group);
+  if (size < 1) {
+    throw ConfigError(
+        format("{}: a hybrid strategy shards over the GPUs of a node, but their number is not "
+               "given; expected a cluster",
+               strategy.name));
+  }
+  if (world % size != 0) {
+    throw ConfigError(format("{}: the {} ranks of a shard group do not divide the {} ranks",
+                             strategy.name, size, world));
+  }
+  groups.shard_ranks = size;
+  groups.replicas = world / size;
+  groups.shard = add_group(context, {"shard", size});
+  groups.replicate = add_group(context, {"replicate", groups.replicas, size});
+}
+
+}  // namespace
+
+FsdpGroups fsdp_groups(const FrameworkContext& context) {
+  const Strategy& strategy = context.strategy;
+  FsdpGroups groups;
+  groups.shard = context.world;
+  groups.shard_ranks = context.world_size;
+  if (is_hybrid(strategy.fsdp.sharding)) {
+    add_hybrid_groups(context, groups);
+  }
+  const std::int64_t kept = strategy.fsdp.version == 2 ? strategy.fsdp.reshard_ranks : 0;
+  if (kept > 0) {
+    if (kept > groups.shard_ranks || groups.shard_ranks % kept != 0) {
+      throw ConfigError(
+          format("{}: reshard_after_forward {} does not divide the {} ranks that "
+                 "shard",
+                 strategy.name, kept, groups.shard_ranks));
+    }
+    groups.reshard_ranks = static_cast<int>(kept);
+    if (kept > 1 && kept < groups.shard_ranks) {
+      groups.reshard = add_group(context, {"reshard", groups.reshard_ranks});
+    }
+  }
+  return groups;
+}
+
+GradientDivision gradient_division(int ranks) {
+  int factor = 1;
+  while (ranks % factor == 0 && ranks / factor > factor) {
+    factor *= 2;
+  }
+  return {factor, static_cast<double>(ranks) / factor};
+}
+
+FsdpOptimizer::FsdpOptimizer(const FrameworkContext& context, GroupId group, std::int64_t elements,
+                             int tensors)
+    : strategy_(context.strategy),
+      builder_(context.builder),
+      group_(group),
+      world_(context.world),
+      elements_(elements),
+      tensors_(tensors),
+      bytes_(dtype_bytes(strategy_.fsdp.parameter_dtype)),
+      on_host_(strategy_.fsdp.cpu_offload),
+      moments_allocated_(false) {
+  moments_allocated_ = context.first_step > strategy_.overflow_steps;
+}
+
+void FsdpOptimizer::initialize() {
+  if (moments_allocated_) {
+    allocate_moments();
+  }
+}
+
+void FsdpOptimizer::step(const MicroBatch& micro) {
+  if (strategy_.check_grad_overflow && strategy_.precision == Precision::Fp16) {
+    unscale();
+  }
+  if (strategy_.gradient_clipping > 0) {
+    clip();
+  }
+  const bool overflows =
+      strategy_.precision == Precision::Fp16 && micro.step < strategy_.overflow_steps;
+  if (!overflows) {
+    update();
+  }
+}
+
+void FsdpOptimizer::allocate_moments() {
+  const Bytes bytes = Bytes(elements_) * bytes_ * 2;
+  if (on_host_) {
+    builder_.allocate_on_host(bytes, MemoryClass::OptimizerStates, "adam_moments",
+                              /*pinned=*/false, "E2");
+  } else {
+    builder_.allocate(bytes, MemoryClass::OptimizerStates, "adam_moments", kComputeStream, "E2");
+  }
+  moments_allocated_ = true;
+}
+
+// One fp32 number that every rank needs, and that the host reads.
+void FsdpOptimizer::reduce_number(std::string_view rule) {
+  builder_.all_reduce(kComputeStream, group_, 1, Dtype::F32, rule);
+  builder_.host_wait_stream(kComputeStream, rule);
+}
+
+// ShardedGradScaler: whether any shard has an infinity.
+void FsdpOptimizer::unscale() {
+  const Bytes bytes = Bytes(elements_) * bytes_ * 2;
+  if (on_host_) {
+    builder_.host_pass({"unscale", bytes}, "A4.3");
+  } else {
+    builder_.kernel(kComputeStream, optimizer_kernel("unscale", bytes), HostWork::OptimizerLaunch,
+                    "A4.3");
+  }
+  reduce_number("A4.3");
+}
+
+// clip_grad_norm_: norms of shards are summed over those that hold a replica.
+void FsdpOptimizer::clip() {
+  const Bytes bytes = Bytes(elements_) * bytes_;
+  if (on_host_) {
+    builder_.host_pass({"gradient_norm", bytes}, "E4");
+  } else {
+    builder_.kernel(kComputeStream, optimizer_kernel("gradient_norm", bytes),
+                    HostWork::OptimizerLaunch, "E4");
+  }
+  builder_.all_reduce(kComputeStream, group_, 1, Dtype::F32, "E4");
+  if (on_host_) {
+    builder_.host_wait_stream(kComputeStream, "E4");
+    builder_.host_pass({"clip", bytes * 2}, "E4");
+  } else {
+    builder_.kernel(kComputeStream, optimizer_kernel("clip", bytes * 2), HostWork::OptimizerLaunch,
+                    "E4");
+  }
+}
+
+void FsdpOptimizer::update() {
+  if (!moments_allocated_) {
+    allocate_moments();
+  }
+  // Its bytes are those of fp32 tensors.
+  const OptimizerKind kind = on_host_ ? OptimizerKind::AdamTorch : strategy_.optimizer;
+  AdamUpdate update = adam_update(kind, elements_, tensors_);
+  const int fp32 = dtype_bytes(Dtype::F32);
+  update.kernel.bytes = Bytes(update.kernel.bytes.count() * bytes_ / fp32);
+  update.temporary = Bytes(update.temporary.count() * bytes_ / fp32);
+  if (on_host_) {
+    builder_.host_pass({"cpu_adam", update.kernel.bytes}, "D2.9");
+  } else {
+    adam_step(builder_, update, "E4");
+  }
+}
+
+OpId fsdp_kernel(RankProgramBuilder& builder, StreamId stream, std::string_view name, Bytes bytes,
+                 std::string_view rule) {
+  return builder.kernel(stream, memory_kernel(name, bytes), HostWork::BackwardLaunch, rule);
+}
+
+}  // namespace zerosim
