@@ -532,8 +532,6 @@ Strategy fsdp_strategy(const RecordingDescription& description) {
   const RecordedSpec& spec = description.spec;
   const RecordedFsdp& recorded = spec.fsdp;
   TrainingFlags flags = training_flags(description);
-  // Whether it is reentrant, and so around the units, the options say.
-  if (recomputes_blocks(spec.checkpointing)) flags.checkpointing = ActivationCheckpointing::Full;
   flags.precision = Precision::Fp32;
   flags.micro_batch = kMicroBatch;
   flags.grad_accum = spec.grad_accum ? spec.grad_accum->value : 1;
@@ -549,7 +547,7 @@ Strategy fsdp_strategy(const RecordingDescription& description) {
   fsdp.limit_all_gathers = recorded.limit_all_gathers.value_or(fsdp.limit_all_gathers);
   fsdp.use_orig_params = recorded.use_orig_params.value_or(fsdp.use_orig_params);
   fsdp.cpu_offload = recorded.cpu_offload.value_or(fsdp.cpu_offload);
-  fsdp.checkpoints_around_units = recorded.reentrant;
+  fsdp.checkpoints_around_units = true;  // rule 68
   fsdp.shard_group = *flags.gpus_per_node;
   set_fsdp_types(spec, strategy);
   return strategy;

@@ -270,7 +270,6 @@ class DescriptionReader {
     if (!word) return;
     result_.spec.checkpointing =
         *word == 0 ? ActivationCheckpointing::Full : ActivationCheckpointing::NonReentrant;
-    result_.spec.fsdp.reentrant = *word == 0;
   }
 
   /// Arguments under torch's names; and whether the loop enters `no_sync()`.

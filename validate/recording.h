@@ -54,7 +54,6 @@ struct RecordedFsdp {
   /// `mixed`: a word for all types, or an object with `param`, `reduce` and `buffer`; unset: the
   /// model's, of reductions that of parameters.
   std::optional<Dtype> param_dtype, reduce_dtype, buffer_dtype;
-  bool reentrant = false;  ///< checkpointing is of that variant
 };
 
 /// Key `spec`: what the recording script was asked for. For none, null, false and "none" are the

@@ -82,6 +82,8 @@ class Fsdp1 : public FrameworkHooks {
                    trainable_shard_elements(model_, layout_, alignment_,
                                             sharded_ ? groups_.shard_ranks : 1),
                    optimizer_tensors()),
+        around_(options_.checkpoints_around_units &&
+                strategy_.checkpointing == ActivationCheckpointing::Full),
         steady_(context.first_step > 0),
         iteration_(context.first_step * strategy_.grad_accum) {
     check_release();
@@ -139,7 +141,7 @@ class Fsdp1 : public FrameworkHooks {
     if (unit == nullptr) {
       return;
     }
-    if (recomputes && !options_.checkpoints_around_units) {
+    if (recomputes && !around_) {
       pre_backward(module);  // its hook on the output fires first
       return;
     }
@@ -167,9 +169,7 @@ class Fsdp1 : public FrameworkHooks {
     builder_.host({HostWork::ModuleHook}, "D2.6");
     reshard(*unit, !unit->root && frees_after_forward(sharding_));
     // Reentrant checkpointing computes without gradients at first: its outputs get no hook.
-    const bool has_graph = recompute || !options_.checkpoints_around_units ||
-                           strategy_.checkpointing != ActivationCheckpointing::Full ||
-                           model_.modules[module.index()].block < 0;
+    const bool has_graph = recompute || !around_ || model_.modules[module.index()].block < 0;
     unit->needs_backward_gather = has_graph && selected_->modules[module.index()].gradient_output;
     unit->ran_pre_backward = false;
     unit->state = State::Idle;
@@ -660,6 +660,7 @@ class Fsdp1 : public FrameworkHooks {
   GradientDivision division_;
   FsdpUnits layout_;
   FsdpOptimizer optimizer_;
+  bool around_;  ///< reentrant checkpointing around the units
   bool steady_;
   std::int64_t iteration_;  ///< backwards so far
   const Model* selected_ = nullptr;

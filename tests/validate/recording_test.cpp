@@ -204,7 +204,6 @@ TEST(Recording, OptionsOfFsdp) {
   EXPECT_EQ(fsdp.param_dtype, Dtype::Bf16);
   EXPECT_EQ(fsdp.reduce_dtype, Dtype::Bf16);
   EXPECT_EQ(fsdp.wrap, FsdpWrap::None);
-  EXPECT_TRUE(fsdp.reentrant);
   EXPECT_EQ(fsdp_options("{}").backward_prefetch, BackwardPrefetch::Pre);
   EXPECT_EQ(fsdp_options(R"({"backward_prefetch": null})").backward_prefetch,
             BackwardPrefetch::None);
