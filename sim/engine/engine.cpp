@@ -140,11 +140,17 @@ class Costs {
 
 // ---- State of a run ----------------------------------------------------------------------------
 
+/// Whether an operation waits for its dependencies; for those of a Free, its memory does.
+bool waits(const Op& op) {
+  return op.kind != OpKind::Free;
+}
+
 /// An operation of one rank class during a run.
 struct OpState {
   Seconds issued{0};
   Seconds ready{0};  ///< latest end of what it has waited for so far
   Seconds start{0};
+  Seconds end{0};            ///< once it has ended
   std::int32_t pending = 0;  ///< its issue, dependencies and predecessor that are still to come
   std::int32_t successor = kNone;    ///< next on the stream
   std::int32_t leader = kNone;       ///< first of its coalesced calls; else itself
@@ -155,7 +161,14 @@ struct OpState {
   bool ended = false;
 };
 
-enum class HostState : std::uint8_t { Running, WaitsForOps, WaitsForQueue, Done };
+enum class HostState : std::uint8_t {
+  Running,
+  WaitsForOps,
+  WaitsForQueue,
+  WaitsForClock,  ///< an observer asks what has ended by the host's present
+  WaitsForIdle,   ///< an allocation synchronises the device
+  Done,
+};
 
 struct RankState {
   const RankProgram* program = nullptr;
@@ -163,9 +176,30 @@ struct RankState {
   std::vector<std::int32_t> dependents;    ///< pool: those of op i begin at ops[i].first_dependent
   std::vector<const KernelTime*> kernels;  ///< by payload
   HostState host_state = HostState::Running;
-  std::size_t next_op = 0;  ///< where the host thread is
-  Seconds host_now{0};      ///< may be ahead of the machine's clock
-  int unready = 0;          ///< issued device operations that are not ready
+  std::size_t next_op = 0;     ///< where the host thread is
+  Seconds host_now{0};         ///< may be ahead of the machine's clock
+  int unready = 0;             ///< issued device operations that are not ready
+  int unfinished = 0;          ///< issued device operations that have not ended
+  Seconds last_end{0};         ///< of a device operation
+  bool idle_wanted = false;    ///< by the present allocation
+  Seconds allocation_cost{0};  ///< to be spent when the device is idle
+};
+
+/// What the host thread of a rank class may know at its present.
+class Progress final : public DeviceProgress {
+ public:
+  /// \param known  the device has come to the host's present.
+  Progress(const RankState& rank, bool known) : rank_(rank), known_(known) {}
+
+  [[nodiscard]] State state(OpId op) const override {
+    const OpState& asked = rank_.ops[op.index()];
+    if (asked.ended) return asked.end <= rank_.host_now ? State::Ended : State::Running;
+    return known_ ? State::Running : State::Unknown;
+  }
+
+ private:
+  const RankState& rank_;
+  bool known_;
 };
 
 /// The n-th collectives of all rank classes on one communicator.
@@ -186,6 +220,7 @@ enum class EventKind : std::uint16_t {
   HoldSms,  ///< index: meeting
   StartMeeting,
   EndMeeting,
+  ResumeHost,  ///< the clock is where the host thread is
 };
 
 /// One run of one program.
@@ -235,6 +270,7 @@ class Execution final : public internal::MachineListener {
   [[nodiscard]] Seconds host_time_of(const RankProgram& program, const Op& op) const;
   void spend(int rank_class, std::int32_t op, Seconds time);
   void wait_until(int rank_class, std::int32_t op, Seconds time);
+  bool walk_allocation(int rank_class, const Op& op, std::int32_t index, HostState before);
   Seconds memory_cost(int rank_class, const Op& op);
   void issue(int rank_class, std::int32_t op);
   void arrive(int rank_class, std::int32_t op, Seconds time);
@@ -367,7 +403,7 @@ void Execution::prepare_ops(RankState& rank) {
       own.leader = index;
     }
     OpState& leader = rank.ops[static_cast<std::size_t>(own.leader)];
-    leader.pending += static_cast<std::int32_t>(op.dependency_count);
+    if (waits(op)) leader.pending += static_cast<std::int32_t>(op.dependency_count);
     if (!runs_on_device(op.kind)) {
       continue;
     }
@@ -387,6 +423,7 @@ void Execution::prepare_dependents(RankState& rank) {
   const RankProgram& program = *rank.program;
   std::vector<std::uint32_t> counts(rank.ops.size() + 1, 0);
   for (const Op& op : program.ops) {
+    if (!waits(op)) continue;
     for (const OpId dependency : program.dependencies_of(op)) {
       ++counts[dependency.index() + 1];
     }
@@ -398,6 +435,7 @@ void Execution::prepare_dependents(RankState& rank) {
   rank.dependents.resize(counts.back());
   std::vector<std::uint32_t>& next = counts;  // where the next dependent of op i goes
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (!waits(program.ops[i])) continue;
     for (const OpId dependency : program.dependencies_of(program.ops[i])) {
       rank.dependents[next[dependency.index()]++] = rank.ops[i].leader;
     }
@@ -519,6 +557,9 @@ void Execution::on_event(const MachineEvent& event) {
     case EventKind::EndMeeting:
       end_meeting(event.index, machine_.now());
       break;
+    case EventKind::ResumeHost:
+      runnable_hosts_.push_back(rank_class);
+      break;
   }
   work_off();
 }
@@ -553,9 +594,9 @@ void Execution::walk_host(int rank_class) {
 bool Execution::walk_op(int rank_class, const Op& op, std::int32_t index) {
   RankState& own = rank(rank_class);
   OpState& op_state = state(rank_class, index);
-  const bool resumed = own.host_state != HostState::Running;
+  const HostState before = own.host_state;
   own.host_state = HostState::Running;
-  if (!resumed) {
+  if (before == HostState::Running) {
     spend(rank_class, index, host_time_of(*own.program, op));
   }
   if (runs_on_device(op.kind)) {
@@ -572,11 +613,41 @@ bool Execution::walk_op(int rank_class, const Op& op, std::int32_t index) {
       return false;
     }
     wait_until(rank_class, index, op_state.ready);
-  } else if (op.kind != OpKind::Host && observer_ != nullptr) {
+  } else if (op.kind == OpKind::Allocate && observer_ != nullptr) {
+    if (!walk_allocation(rank_class, op, index, before)) {
+      return false;
+    }
+  } else if (op.kind == OpKind::Free && observer_ != nullptr) {
     spend(rank_class, index, memory_cost(rank_class, op));
   }
   op_state.ended = true;
   note_end(op, own.host_now);
+  return true;
+}
+
+/// An Allocate that somebody observes. \returns false if the host thread has to wait in it: for the
+/// device's clock, to see what has ended, or for an idle device.
+bool Execution::walk_allocation(int rank_class, const Op& op, std::int32_t index,
+                                HostState before) {
+  RankState& own = rank(rank_class);
+  if (before != HostState::WaitsForIdle) {
+    const bool known = before == HostState::WaitsForClock;
+    if (!observer_->poll_device(rank_class, Progress(own, known)) && !known) {
+      own.host_state = HostState::WaitsForClock;
+      machine_.at(own.host_now, event(EventKind::ResumeHost, rank_class, index));
+      return false;
+    }
+    own.allocation_cost = memory_cost(rank_class, op);
+    own.idle_wanted = observer_->synchronized(rank_class);
+    if (own.idle_wanted && own.unfinished > 0) {
+      own.host_state = HostState::WaitsForIdle;
+      return false;
+    }
+  }
+  if (own.idle_wanted) {
+    wait_until(rank_class, index, own.last_end);
+  }
+  spend(rank_class, index, own.allocation_cost);
   return true;
 }
 
@@ -620,6 +691,7 @@ void Execution::issue(int rank_class, std::int32_t op) {
   own.issued = rank(rank_class).host_now;
   own.issued_yet = true;
   ++rank(rank_class).unready;
+  ++rank(rank_class).unfinished;
   arrive(rank_class, own.leader, own.issued);
 }
 
@@ -716,12 +788,18 @@ void Execution::notify(const Ended& ended) {
        member = state(ended.rank_class, member).next_member) {
     const auto index = static_cast<std::size_t>(member);
     owner.ops[index].ended = true;
+    owner.ops[index].end = ended.time;
+    --owner.unfinished;
     note_end(owner.program->ops[index], ended.time);
     const std::size_t last = index + 1 < owner.ops.size() ? owner.ops[index + 1].first_dependent
                                                           : owner.dependents.size();
     for (std::size_t i = owner.ops[index].first_dependent; i < last; ++i) {
       arrive(ended.rank_class, owner.dependents[i], ended.time);
     }
+  }
+  owner.last_end = std::max(owner.last_end, ended.time);
+  if (owner.unfinished == 0 && owner.host_state == HostState::WaitsForIdle) {
+    runnable_hosts_.push_back(ended.rank_class);
   }
   const std::int32_t successor = state(ended.rank_class, ended.op).successor;
   if (successor != kNone) {

@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::int64_t kMinimumBlock = 512;  // kMinBlockSize of CUDACachingAllocator.cpp (E7.1)
 
+/// What `buffer` takes of the host.
+Bytes host_bytes(const Buffer& buffer) {
+  return buffer.place == MemoryPlace::PinnedHost ? rounded_pinned_allocation(buffer.bytes)
+                                                 : buffer.bytes;
+}
+
+}  // namespace
+
 std::string request_text(const Program& program, const Buffer& buffer, ModuleId module) {
   std::string text(buffer.owner);
   if (module.valid() && module.index() < program.module_names.size()) {
@@ -19,14 +27,6 @@ std::string request_text(const Program& program, const Buffer& buffer, ModuleId 
   }
   return text;
 }
-
-/// What `buffer` takes of the host.
-Bytes host_bytes(const Buffer& buffer) {
-  return buffer.place == MemoryPlace::PinnedHost ? rounded_pinned_allocation(buffer.bytes)
-                                                 : buffer.bytes;
-}
-
-}  // namespace
 
 Bytes rounded_allocation(Bytes request) {
   ZS_CHECK(request >= Bytes(0), "a buffer has no negative size");

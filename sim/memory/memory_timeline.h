@@ -25,6 +25,10 @@ namespace zerosim {
 /// Bytes by MemoryClass, index = static_cast<int>(class).
 using MemoryByClass = std::array<Bytes, kMemoryClasses>;
 
+/// A request in words: "saved_activation in model.layers.31.mlp".
+[[nodiscard]] std::string request_text(const Program& program, const Buffer& buffer,
+                                       ModuleId module);
+
 /// What a request takes of the device (E7.1): the next multiple of 512 bytes; nothing for nothing.
 [[nodiscard]] Bytes rounded_allocation(Bytes request);
 

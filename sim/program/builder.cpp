@@ -186,6 +186,20 @@ void RankProgramBuilder::free(BufferId& buffer, std::string_view rule) {
   buffer = BufferId();
 }
 
+void RankProgramBuilder::free_recorded(BufferId& buffer, std::span<const StreamId> streams,
+                                       std::string_view rule) {
+  if (!buffer.valid()) {
+    return;
+  }
+  const StreamId own = program_.buffers[buffer.index()].stream;
+  free(buffer, rule);
+  for (const StreamId stream : streams) {
+    if (stream != own && last(stream).valid()) {
+      depend_on(program_.ops.back(), last(stream));
+    }
+  }
+}
+
 void RankProgramBuilder::annotate(AnnotationKind kind, std::int64_t elements,
                                   const std::vector<ParameterId>& parameters) {
   program_.annotations.push_back({kind, OpId(program_.ops.size()), elements,

@@ -5,6 +5,7 @@
 /// phase, module) is stamped on each operation. Rules are string literals.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,9 @@ class RankProgramBuilder {
                             bool pinned, std::string_view rule);
   /// Frees and forgets; nothing if not valid.
   void free(BufferId& buffer, std::string_view rule = "");
+  /// The same after record_stream on each of `streams` (E7.8): the memory is used again only when
+  /// what they hold now has ended. The buffer's own stream needs none.
+  void free_recorded(BufferId& buffer, std::span<const StreamId> streams, std::string_view rule);
   ///@}
 
   /// Explains what is issued next.

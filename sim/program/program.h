@@ -145,6 +145,8 @@ struct Op {
   /// Index into kernels, copies, collectives, buffers; of a Host operation into host_passes, or -1:
   /// it goes through no memory.
   std::int32_t payload = -1;
+  /// What it waits for. Of a Free: what must have ended before its memory is used again, the last
+  /// operations on the other streams that it was recorded on (E7.8); the host does not wait.
   std::uint32_t first_dependency = 0;
   std::uint32_t dependency_count = 0;
   ModuleId module;

@@ -1,30 +1,122 @@
 #include "tests/fuzz/targets.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "sim/base/error.h"
 #include "sim/base/json.h"
+#include "sim/memory/alloc_conf.h"
+#include "sim/memory/caching_allocator.h"
 #include "sim/model/model.h"
 #include "sim/strategy/accelerate_config.h"
 #include "sim/strategy/strategy.h"
 #include "sim/strategy/trainer_config.h"
+#include "tests/sim/memory/allocator_invariants.h"
 
 namespace zerosim::fuzz {
 namespace {
 
 constexpr int kWorldSize = 8;
 
-constexpr std::array<Target, 4> kTargets = {{
+constexpr std::array<Target, 6> kTargets = {{
     {"hjson", hjson},
     {"ds_config", ds_config},
     {"model", model},
     {"training_config", training_config},
+    {"alloc_conf", alloc_conf},
+    {"allocator", allocator},
 }};
 
 const Model& gpt2() {
   static const Model kModel = load_model("gpt2");
   return kModel;
 }
+
+/// One event of the stream is one byte, with one or two behind it:
+///
+///     0 to 3   allocate: stream, then mantissa and exponent of the size
+///     4, 5     free: the streams that the block was recorded on, then which block
+///     6        the device goes on: how many events of each stream complete
+///     7        empty_cache
+class AllocatorStream {
+ public:
+  AllocatorStream(std::string_view bytes, const AllocConf& conf)
+      : bytes_(bytes), allocator_({2_GiB, 100_MiB, conf}) {}
+
+  void run() {
+    constexpr int kMostEvents = 4000;
+    for (int i = 0; i < kMostEvents && next_ < bytes_.size(); ++i) {
+      step(take());
+      const std::string broken = testing::broken_invariant(allocator_);
+      ZS_CHECK(broken.empty(), broken);
+    }
+    for (const BlockId block : live_) allocator_.free(block);
+    allocator_.empty_cache();
+    ZS_CHECK(allocator_.stats().reserved.current == Bytes(0), "an empty cache reserves something");
+    ZS_CHECK(allocator_.snapshot().empty(), "an empty cache has segments");
+  }
+
+ private:
+  static constexpr int kStreams = 3;
+
+  unsigned take() {
+    return next_ < bytes_.size() ? static_cast<unsigned char>(bytes_[next_++]) : 0U;
+  }
+
+  void step(unsigned byte) {
+    const unsigned kind = byte % 8;
+    const unsigned rest = byte / 8;
+    if (kind < 4) {
+      allocate(rest);
+    } else if (kind < 6) {
+      free(rest);
+    } else if (kind == 6) {
+      for (std::int64_t& done : done_) done += rest;
+    } else {
+      allocator_.empty_cache();
+    }
+  }
+
+  void allocate(unsigned stream) {
+    const std::int64_t mantissa = take();
+    const std::int64_t size = mantissa << (take() % 24U);
+    allocator_.poll_events([&](OpId event) {
+      const bool done =
+          event.value() / kStreams < done_[static_cast<std::size_t>(event.value()) % done_.size()];
+      return done ? EventState::Completed : EventState::Pending;
+    });
+    const Allocation allocation =
+        allocator_.allocate(Bytes(size), StreamId(static_cast<std::int32_t>(stream % kStreams)));
+    if (allocation.block.valid()) live_.push_back(allocation.block);
+  }
+
+  void free(unsigned recorded) {
+    const std::size_t which = take();
+    if (live_.empty()) return;
+    std::vector<StreamEvent> events;
+    for (std::int32_t s = 0; s < kStreams; ++s) {
+      if ((recorded >> static_cast<unsigned>(s)) % 2 != 0) {
+        std::int32_t& number = recorded_[static_cast<std::size_t>(s)];
+        events.push_back({StreamId(s), OpId(number++ * kStreams + s)});
+      }
+    }
+    BlockId& block = live_[which % live_.size()];
+    allocator_.free(block, events);
+    block = live_.back();
+    live_.pop_back();
+  }
+
+  std::string_view bytes_;
+  std::size_t next_ = 0;
+  CachingAllocator allocator_;
+  std::vector<BlockId> live_;
+  std::array<std::int32_t, kStreams> recorded_{};
+  std::array<std::int64_t, kStreams> done_{};
+};
 
 }  // namespace
 
@@ -80,6 +172,37 @@ void training_config(const std::string& bytes) {
   } catch (const Error&) {
     return;
   }
+}
+
+void alloc_conf(const std::string& bytes) {
+  std::vector<std::string> described;
+  try {
+    described = describe(parse_alloc_conf(bytes));
+  } catch (const Error&) {
+    return;
+  }
+  // What is unlimited has no text, and two defaults may not be asked for.
+  std::erase_if(described, [](const std::string& option) { return option.ends_with("unlimited"); });
+  std::erase(described, "garbage_collection_threshold:0");
+  std::erase(described, "max_non_split_rounding_mb:20");
+  const AllocConf again = parse_alloc_conf(join(described, ","));
+  for (const std::string& option : described) {
+    const std::vector<std::string> second = describe(again);
+    ZS_CHECK(std::find(second.begin(), second.end(), option) != second.end(),
+             "an option reads back as something else");
+  }
+}
+
+void allocator(const std::string& bytes) {
+  const std::size_t line = std::min(bytes.find('\n'), bytes.size());
+  const std::string_view all = bytes;
+  AllocConf conf;
+  try {
+    conf = parse_alloc_conf(all.substr(0, line));
+  } catch (const Error&) {
+    conf = AllocConf();
+  }
+  AllocatorStream(all.substr(std::min(line + 1, all.size())), conf).run();
 }
 
 }  // namespace zerosim::fuzz

@@ -1,5 +1,6 @@
 /// \file
-/// What is fuzzed: one function a parser, the same for libFuzzer and for the replay of corpora.
+/// What is fuzzed: one function a parser, and the allocator; the same for libFuzzer and for the
+/// replay of corpora.
 ///
 /// Each takes any bytes and returns; only zerosim::Error may come out of the parser. Corpora are in
 /// tests/data/fuzz/<name of the function>.
@@ -15,7 +16,7 @@ struct Target {
   void (*run)(const std::string& bytes);
 };
 
-/// hjson, ds_config, model, training_config.
+/// hjson, ds_config, model, training_config, alloc_conf, allocator.
 [[nodiscard]] std::span<const Target> targets();
 
 /// The Hjson front alone. Its JSON is strict, and means the same.
@@ -27,5 +28,11 @@ void model(const std::string& bytes);
 /// YAML or JSON: told apart by its content, and as accelerate's file, TrainingArguments or
 /// fsdp_config, which its length picks.
 void training_config(const std::string& bytes);
+/// PYTORCH_CUDA_ALLOC_CONF. What `describe` writes of it reads back as the same.
+void alloc_conf(const std::string& bytes);
+/// The caching allocator, driven by an event stream: the first line is a PYTORCH_CUDA_ALLOC_CONF
+/// (or else the default), the rest are allocations, frees, completed events and flushes. What
+/// `broken_invariant` says holds after each.
+void allocator(const std::string& bytes);
 
 }  // namespace zerosim::fuzz

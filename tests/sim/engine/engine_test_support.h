@@ -152,7 +152,10 @@ class RankBuilder {
     add(OpKind::Allocate, {}, program_.buffers.size() - 1, {}, 0);
     return BufferId(program_.buffers.size() - 1);
   }
-  void free(BufferId buffer) { add(OpKind::Free, {}, buffer.index(), {}, 0); }
+  /// `recorded`: what must have ended before the memory is used again (E7.8).
+  void free(BufferId buffer, std::vector<OpId> recorded = {}) {
+    add(OpKind::Free, {}, buffer.index(), std::move(recorded), 0);
+  }
 
   [[nodiscard]] const RankProgram& program() const { return program_; }
 

@@ -100,6 +100,27 @@ TEST(RankProgramBuilder, BuffersOnTheHostSayWhere) {
   EXPECT_EQ(rank.buffers[2].place, MemoryPlace::Device);
 }
 
+// E7.8: an event on each stream that used the buffer, behind what that holds; none on its own
+// stream, none on a stream that holds nothing.
+TEST(RankProgramBuilder, ARecordedFreeDependsOnWhatTheOtherStreamsHold) {
+  RankProgramBuilder builder(Rank(0), 1);
+  const StreamId gather = builder.add_stream("all_gather");
+  const StreamId idle = builder.add_stream("reduce");
+  BufferId buffer = builder.allocate(Bytes(8), MemoryClass::LiveParameters, "b", gather);
+  builder.kernel(gather, memory_kernel("k", Bytes(8)), HostWork::KernelLaunch, "test");
+  const OpId last =
+      builder.kernel(kComputeStream, memory_kernel("k", Bytes(8)), HostWork::KernelLaunch, "test");
+  const std::vector<StreamId> used = {gather, kComputeStream, idle};
+  builder.free_recorded(buffer, used, "C4.7");
+  EXPECT_FALSE(buffer.valid());
+  builder.free_recorded(buffer, used, "C4.7");  // nothing
+  const RankProgram rank = builder.finish();
+  ASSERT_EQ(rank.ops.size(), 4u);
+  EXPECT_EQ(rank.ops.back().kind, OpKind::Free);
+  ASSERT_EQ(rank.ops.back().dependency_count, 1u);
+  EXPECT_EQ(rank.dependencies_of(rank.ops.back())[0], last);
+}
+
 TEST(CheckProgramDeathTest, NamesTheBrokenPromise) {
   {
     RankProgramBuilder builder(Rank(0), 1);

@@ -1,0 +1,153 @@
+/// \file
+/// The caching allocator in the engine: what each rank class allocates and frees, at host time.
+///
+/// Buffers on the device go to one CachingAllocator a rank class, in the pools of their stream
+/// (E8); a Free's dependencies are its record_stream events (E7.8), polled at the next allocation,
+/// for which the engine says what has ended. Every event goes to a MemoryLedger as well, which
+/// knows the classes of ZeRO (E1) and host memory: where a MemoryLedger observed, this can.
+///
+///     host time of an allocation = hit + cudaMalloc x calls + cudaFree x calls + pages   (E7.10)
+///
+/// and the host waits for an idle device where cudaFree or a flush does.
+///
+/// A job that runs out of memory is followed to its end as if there were no limit, so that one can
+/// tell what it would have needed; `out_of_memory` tells where the real one ends.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/engine/allocation_observer.h"
+#include "sim/memory/caching_allocator.h"
+#include "sim/memory/memory_timeline.h"
+#include "sim/program/program.h"
+
+namespace zerosim {
+
+/// Host time of the allocator's work (E7.10).
+struct AllocatorTimes {
+  Seconds hit;          ///< an allocation from the cache; part of every other one
+  Seconds free;         ///< to the cache
+  Seconds event;        ///< one more recorded stream at a free: cudaEventRecord
+  Seconds cuda_malloc;  ///< one call
+  Seconds cuda_free;    ///< one call, without its wait for the device
+  Seconds map_page;     ///< of an expandable segment: cuMemCreate, cuMemMap, cuMemSetAccess
+  Seconds unmap_page;
+};
+
+/// With their sources, in the .cpp.
+[[nodiscard]] AllocatorTimes default_allocator_times();
+
+/// Without the waits for the device.
+[[nodiscard]] Seconds driver_time(const DriverWork& work, const AllocatorTimes& times);
+
+struct AllocatorSetup {
+  AllocatorOptions allocator;  ///< of each rank
+  AllocatorTimes times = default_allocator_times();
+  bool keep_samples = false;
+};
+
+/// The allocator at one moment.
+struct AllocatorMoment {
+  Bytes allocated;
+  Bytes active;
+  Bytes reserved;
+  MemoryByClass by_class{};  ///< of `allocated`, in whole blocks
+  Phase phase = Phase::Init;
+  std::string op;  ///< the request: "saved_activation in model.layers.31.mlp"
+  Seconds at{0};
+
+  /// Reserved and not in use (E7.7).
+  [[nodiscard]] Bytes fragmentation() const { return reserved - allocated; }
+};
+
+struct AllocatorFailure {
+  OutOfMemory error;
+  AllocatorMoment moment;  ///< `op` is the request that failed
+  MemoryClass memory_class = MemoryClass::TemporaryBuffers;
+};
+
+struct AllocatorSample {
+  Seconds at{0};
+  Bytes allocated;
+  Bytes active;
+  Bytes reserved;
+};
+
+class AllocatorObserver final : public AllocationObserver {
+ public:
+  /// \param program  must outlive the observer.
+  AllocatorObserver(const Program& program, const AllocatorSetup& setup);
+
+  Seconds on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
+                      Seconds now) override;
+  Seconds on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
+                  Seconds now) override;
+  bool poll_device(int rank_class, const DeviceProgress& progress) override;
+  [[nodiscard]] bool synchronized(int rank_class) const override;
+
+  /// The classes of ZeRO and host memory over time; requests rounded to 512 bytes.
+  [[nodiscard]] const MemoryLedger& ledger() const { return ledger_; }
+  [[nodiscard]] const CachingAllocator& allocator(int rank_class) const;
+  /// The first moments at which so much was allocated, and reserved.
+  [[nodiscard]] AllocatorMoment peak_allocated(int rank_class) const;
+  [[nodiscard]] AllocatorMoment peak_reserved(int rank_class) const;
+  /// The first request that failed.
+  [[nodiscard]] const std::optional<AllocatorFailure>& out_of_memory(int rank_class) const;
+  /// Host time of cudaMalloc, cudaFree and pages, without waits (G6).
+  [[nodiscard]] Seconds driver_time(int rank_class) const;
+  /// In host order; empty unless they are kept.
+  [[nodiscard]] const std::vector<AllocatorSample>& samples(int rank_class) const;
+
+ private:
+  /// An AllocatorMoment before its request is put into words.
+  struct Mark {
+    AllocatorMoment moment;
+    BufferId buffer;
+    ModuleId module;
+  };
+
+  struct RankAllocator {
+    explicit RankAllocator(const AllocatorOptions& options) : allocator(options) {}
+
+    CachingAllocator allocator;
+    std::vector<BlockId> blocks;  ///< by BufferId
+    MemoryByClass by_class{};
+    Mark peak_allocated;
+    Mark peak_reserved;
+    std::optional<AllocatorFailure> failure;
+    std::vector<AllocatorSample> samples;
+    Seconds driver_time{0};
+    bool synchronized = false;
+  };
+
+  struct Event {
+    BufferId id;
+    const Buffer& buffer;
+    const Op& op;
+    Seconds now;
+  };
+
+  RankAllocator& rank(int rank_class);
+  [[nodiscard]] const RankAllocator& rank(int rank_class) const;
+  [[nodiscard]] AllocatorMoment in_words(int rank_class, const Mark& mark) const;
+  void note_peaks(RankAllocator& own, const Event& event) const;
+  void note_failure(RankAllocator& own, int rank_class, const Event& event) const;
+  void sample(RankAllocator& own, Seconds now) const;
+
+  const Program* program_;
+  AllocatorSetup setup_;
+  MemoryLedger ledger_;
+  std::vector<RankAllocator> ranks_;
+  std::vector<StreamEvent> events_;  ///< of the present free
+};
+
+/// Gives the Allocate and Free operations of one rank class to `observer` in host order, without
+/// time: a device that is always done.
+void replay(const Program& program, AllocationObserver& observer, int rank_class = 0);
+
+}  // namespace zerosim
