@@ -193,10 +193,11 @@ std::string operations_table(const Program& program, const std::string& module) 
                    view.stream(), view.host(), std::string(op.rule), view.module()});
   }
   for (; annotation != rank.annotations.end(); ++annotation) {
-    add_annotation(program, *annotation, table);
+    if (is_in(program, annotation->module, module)) add_annotation(program, *annotation, table);
   }
-  return table.text() +
-         format("{} operations; [in brackets] what those that follow are for\n", rank.ops.size());
+  const std::string count =
+      shown == rank.ops.size() ? format("{}", shown) : format("{} of {}", shown, rank.ops.size());
+  return table.text() + count + " operations; [in brackets] what those that follow are for\n";
 }
 
 JsonValue index_or_null(int value) {
