@@ -389,6 +389,15 @@ Bytes whole(double bytes) {
   return Bytes(static_cast<std::int64_t>(std::llround(bytes)));
 }
 
+/// Bytes that leave each node, of all groups side by side: of a ring what a rank sends; in an
+/// all-to-all each GPU has its own for the other nodes.
+double leaves_node(const Question& q, const CollectiveCost& cost) {
+  if (q.one_node()) return 0;
+  double bytes = static_cast<double>(cost.sent_per_rank.count());
+  if (q.op == CollectiveOp::AllToAll) bytes = q.gpus() * q.size * (q.nodes - 1) / q.nodes;
+  return bytes * q.side_by_side;
+}
+
 /// Bytes on the links: (transfer x capacity) on the narrowest class, the wire's bytes on a wider
 /// one.
 void add_link_loads(const Cluster& cluster, const Question& q, Protocol protocol,
@@ -410,7 +419,7 @@ void add_link_loads(const Cluster& cluster, const Question& q, Protocol protocol
     cost.loads.push_back({kind, whole(is_narrow ? share : std::min(bytes, share))});
   };
   if (uses_intra) load(Kind::IntraNode, !network_is_narrow, wire);
-  load(Kind::Network, network_is_narrow, wire * q.side_by_side);
+  load(Kind::Network, network_is_narrow, leaves_node(q, cost) * kWireBytes[at(protocol)]);
 }
 
 Seconds longest_load(const CollectiveCost& cost, const Cluster& cluster) {
@@ -493,7 +502,7 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
   cost.protocol = choice.protocol;
   cost.ctas = channel_blocks(q, choice);
   cost.sent_per_rank = ring_bytes_sent(op, size, group.ranks);
-  cost.inter_node = q.one_node() ? Bytes(0) : cost.sent_per_rank * group.side_by_side;
+  cost.inter_node = Bytes(std::llround(leaves_node(q, cost)));
   add_link_loads(cluster, q, choice.protocol, transfer, cost);
   // Loads are whole bytes: the delay makes up for what rounding took.
   const Seconds transfer_time = longest_load(cost, cluster);

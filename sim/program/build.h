@@ -25,8 +25,9 @@ struct BuildOptions {
 /// The rank with the largest local pieces stands for all (design.md section 3): it is
 /// `ranks[0].representative`.
 /// \throws ConfigError  for a strategy that is not simulated yet, or that its framework refuses:
-///                      DDP with nothing to train, hpZ partitions and hybrid shard groups that do
-///                      not divide the ranks.
+///                      DDP with nothing to train; groups of hpZ, MiCS, qgZ or hybrid sharding that
+///                      do not divide the ranks; MiCS' replicas with an offloaded optimizer; what
+///                      cannot be quantised; changing experts where DeepSpeed 0.14 stops.
 [[nodiscard]] Program build_program(const Model& model, const Strategy& strategy,
                                     const BatchShape& batch, const BuildOptions& options);
 

@@ -33,6 +33,15 @@ void adam_on_host(RankProgramBuilder& builder, OptimizerKind kind, std::int64_t 
   builder.free(temporary, rule);
 }
 
+void copy_number(RankProgramBuilder& builder, StreamId stream, Copy::Direction direction, int bytes,
+                 std::string_view rule) {
+  Copy copy;
+  copy.direction = direction;
+  copy.bytes = Bytes(bytes);
+  copy.pinned = false;
+  builder.copy(stream, copy, rule);
+}
+
 OptimizerOffload::OptimizerOffload(const FrameworkContext& context, const FlatLayout& layout,
                                    Rank rank, StreamId reduction_stream)
     : strategy_(context.strategy),
@@ -123,7 +132,7 @@ void OptimizerOffload::test_overflow(ParameterId id) {
       builder_.allocate(Bytes(elements(id)) * (kFp32 + kMasks), MemoryClass::TemporaryBuffers,
                         "overflow_check", reduction_stream_, "B6.2");
   kernel("overflow_check", Bytes(elements(id)) * (bytes_ + 3 * kFp32 + kMasks), 6);
-  copy_number(reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
+  copy_number(builder_, reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
   builder_.free(temporary, "B6.2");
 }
 
@@ -140,20 +149,20 @@ void OptimizerOffload::copy_to_fp32_gradient(ParameterId id) {
 }
 
 void OptimizerOffload::upload_overflow() {
-  copy_number(kComputeStream, Direction::HostToDevice, 1, "B6.3");
+  copy_number(builder_, kComputeStream, Direction::HostToDevice, 1, "B6.3");
 }
 
 void OptimizerOffload::upload_norm(std::size_t group) {
   for (const ParameterId id : layout_.groups[group].order) {
     if (norms_[id.index()].valid()) {
-      copy_number(kComputeStream, Direction::DeviceToHost, kFp64, "B6.3");
+      copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp64, "B6.3");
     }
   }
-  copy_number(kComputeStream, Direction::HostToDevice, kFp32, "B6.3");
+  copy_number(builder_, kComputeStream, Direction::HostToDevice, kFp32, "B6.3");
 }
 
 void OptimizerOffload::read_norm() {
-  copy_number(kComputeStream, Direction::DeviceToHost, kFp32, "B6.3");
+  copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp32, "B6.3");
 }
 
 void OptimizerOffload::update(std::size_t group) {
@@ -183,15 +192,6 @@ void OptimizerOffload::copy(Direction direction, Bytes bytes, std::string_view r
   copy.bytes = bytes;
   copy.pinned = pinned_;
   builder_.copy(reduction_stream_, copy, rule);
-}
-
-void OptimizerOffload::copy_number(StreamId stream, Direction direction, int bytes,
-                                   std::string_view rule) {
-  Copy copy;
-  copy.direction = direction;
-  copy.bytes = Bytes(bytes);
-  copy.pinned = false;
-  builder_.copy(stream, copy, rule);
 }
 
 void OptimizerOffload::pass(std::string_view name, Bytes bytes) {

@@ -36,6 +36,10 @@ namespace zerosim {
 void adam_on_host(RankProgramBuilder& builder, OptimizerKind kind, std::int64_t elements,
                   std::string_view rule);
 
+/// A number of the host on its way to the device, or back: pageable, so the host waits.
+void copy_number(RankProgramBuilder& builder, StreamId stream, Copy::Direction direction, int bytes,
+                 std::string_view rule);
+
 class OptimizerOffload {
  public:
   /// \param layout  outlives the object
@@ -79,8 +83,6 @@ class OptimizerOffload {
   void copy_to_fp32_gradient(ParameterId id);
   void kernel(std::string_view name, Bytes bytes, int launches = 1);
   void copy(Copy::Direction direction, Bytes bytes, std::string_view rule);
-  /// A number of the host on its way to the device, or back: pageable, so the host waits.
-  void copy_number(StreamId stream, Copy::Direction direction, int bytes, std::string_view rule);
   void pass(std::string_view name, Bytes bytes);
 
   const Strategy& strategy_;

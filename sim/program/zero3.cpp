@@ -3,6 +3,7 @@
 // C9, C11), gradients by zero3_gradients.h (C6), the step by zero3_step.h (C8).
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "sim/base/error.h"
@@ -53,13 +54,12 @@ class Zero3 : public FrameworkHooks {
   }
 
   void initialize() override {
-    const bool steady = first_step_ > 0;
-    const bool gathered = steady && !overflows(first_step_ - 1);
-    if (gathered) {
+    const bool updated = first_step_ > 0 && !overflows(first_step_ - 1);
+    if (updated) {
       coordinator_.gather_persistent();
     }
     gathers_.initialize(
-        gathered ? coordinator_.persistent() : std::vector<bool>(model_.parameters.size()), steady);
+        updated ? coordinator_.persistent() : std::vector<bool>(model_.parameters.size()), updated);
     gradients_.initialize();
     step_.initialize(/*moments=*/first_step_ > overflow_steps());
   }
@@ -116,9 +116,9 @@ class Zero3 : public FrameworkHooks {
       return;  // nothing is updated, and persistent parameters are gathered when they are used
     }
     step_.update();
-    gathers_.drop_secondaries();
     gathers_.gather_persistent(coordinator_.persistent());
     coordinator_.gather_persistent();
+    gathers_.drop_secondaries();
   }
 
  private:
@@ -166,7 +166,7 @@ class Zero3 : public FrameworkHooks {
   // later ones, and its decisions stay (rule 32b).
   [[nodiscard]] bool recording_releases_persistent() const {
     const std::vector<bool>& persistent = coordinator_.persistent();
-    return strategy_.grad_accum > 1 &&
+    return (strategy_.grad_accum > 1 || overflows(0)) &&
            std::find(persistent.begin(), persistent.end(), true) != persistent.end();
   }
 
@@ -184,7 +184,9 @@ class Zero3 : public FrameworkHooks {
         (void)coordinator_.end_backward();
       }
       (void)coordinator_.release_all();
-      coordinator_.gather_persistent();
+      if (!overflows(first_step_ - 2 + step)) {
+        coordinator_.gather_persistent();
+      }
     }
   }
 
@@ -246,12 +248,12 @@ class Zero3 : public FrameworkHooks {
 
   void cancel(const std::vector<ParameterId>& ahead) {
     if (!ahead.empty() && !release_.releases_unused_prefetches) {
-      throw ConfigError(format(
-          "{}: DeepSpeed {} stops in micro batch {} of step {}: its trace differs from the "
-          "recorded "
-          "one and {} was fetched ahead and not used (\"still have inflight params\", rule 87)",
-          strategy_.name, release_.name, micro_.index, micro_.step,
-          model_.parameters[ahead.front().index()].name));
+      throw ConfigError(
+          format("{}: DeepSpeed {} stops in micro batch {} of step {}: its trace differs from the "
+                 "recorded one, and {} was fetched ahead and not used (\"still have inflight "
+                 "params\", rule 87)",
+                 strategy_.name, release_.name, micro_.index, micro_.step,
+                 model_.parameters[ahead.front().index()].name));
     }
     for (const ParameterId id : ahead) {
       gathers_.wait_for(id);
@@ -262,8 +264,8 @@ class Zero3 : public FrameworkHooks {
   void release(ModuleId module, Pass pass) {
     builder_.host({HostWork::ModuleHook}, "C2.3");
     const std::vector<ParameterId> released = coordinator_.release(module, pass);
-    if (pass == Pass::Forward && !strategy_.zero.memory_efficient_linear) {
-      hold(module, released);
+    if (pass != Pass::Backward && !strategy_.zero.memory_efficient_linear) {
+      hold(module, pass, released);
     }
     release(released, "C4.6");
   }
@@ -282,9 +284,10 @@ class Zero3 : public FrameworkHooks {
 
   // C2.7: autograd's own linear function keeps the gathered weight from forward to backward; where
   // it is gathered again, that is a second copy. Not so within a checkpointed forward.
-  void hold(ModuleId module, const std::vector<ParameterId>& released) {
-    const bool without_graph =
-        recomputes_blocks(strategy_.checkpointing) && model_.modules[module.index()].block >= 0;
+  void hold(ModuleId module, Pass pass, const std::vector<ParameterId>& released) {
+    const bool without_graph = pass == Pass::Forward &&
+                               recomputes_blocks(strategy_.checkpointing) &&
+                               model_.modules[module.index()].block >= 0;
     std::vector<ParameterId> saved;
     for (const ParameterId id : released) {
       if (!without_graph && linear_weight_[id.index()]) {
@@ -303,7 +306,7 @@ class Zero3 : public FrameworkHooks {
       return;
     }
     for (BufferId& buffer : held->second) {
-      builder_.free(buffer, "C2.7");
+      builder_.free_recorded(buffer, std::array{kComputeStream}, "C2.7");
     }
     held_.erase(held);
   }

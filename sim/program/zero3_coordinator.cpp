@@ -319,6 +319,7 @@ std::vector<ParameterId> Zero3Coordinator::release_all() {
   std::vector<ParameterId> released;
   for (std::size_t i = 0; i < gathered_.size(); ++i) {
     active_[i].clear();
+    in_flight_[i] = false;
     drop(released, ParameterId(i));
   }
   return released;
@@ -326,7 +327,7 @@ std::vector<ParameterId> Zero3Coordinator::release_all() {
 
 void Zero3Coordinator::gather_persistent() {
   for (std::size_t i = 0; i < gathered_.size(); ++i) {
-    if (persistent_[i] && !gathered_[i]) {
+    if (persistent_[i]) {
       gathered_[i] = true;
     }
   }

@@ -1,6 +1,7 @@
 #include "sim/program/zero3_gathers.h"
 
 #include <algorithm>
+#include <array>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
@@ -8,9 +9,6 @@
 namespace zerosim {
 
 namespace {
-
-// Gathers or reductions that may be outstanding before the host waits for the oldest (C4.4, C6.5).
-constexpr std::size_t kOutstanding = 3;
 
 // DeepSpeed's CUDAQuantizer: target_group_size, and what it asserts (C10.1).
 constexpr std::int64_t kTargetGroup = 8000;
@@ -24,12 +22,6 @@ constexpr std::int64_t kQuantizedWhole = 500'000;
 constexpr std::int64_t kQuantizedPiece = 2048;
 
 }  // namespace
-
-void Throttle::wait(RankProgramBuilder& builder, std::string_view rule) const {
-  if (events_.size() >= kOutstanding) {
-    builder.host_wait(events_[events_.size() - kOutstanding], rule);
-  }
-}
 
 std::int64_t quantization_groups(std::int64_t elements, std::string_view what) {
   if (elements % kQuantum != 0) {
@@ -69,16 +61,25 @@ Zero3Gathers::Zero3Gathers(const FrameworkContext& context, const Zero3Partition
     }
     hpz_ = add_group(context, {"hpZ", static_cast<int>(hpz_size_)});
   }
-  const std::int64_t node = context.strategy.gpus_per_node;
-  if (zero_.mics_hierarchical_params_gather && node > 0 && partition.ranks() / node > 1) {
-    nodes_ = partition.ranks() / node;
-    const auto gpus = static_cast<int>(node);
+  if (zero_.mics_hierarchical_params_gather && zero_.mics_shard_size > 0) {
+    // As generate_mics_config of DeepSpeed counts and asserts.
+    const std::int64_t node = context.strategy.gpus_per_node;
+    nodes_ = node > 0 ? partition.ranks() / node : 1;
+    if (nodes_ < 2 || partition.ranks() % nodes_ != 0) {
+      throw ConfigError(
+          format("{}: mics_hierarchical_params_gather with shards of {} ranks and {} GPUs a node: "
+                 "expected "
+                 "shards of two whole nodes or more, as DeepSpeed asserts",
+                 context.strategy.name, partition.ranks(),
+                 node > 0 ? format("{}", node) : std::string("an unknown number of")));
+    }
+    const auto gpus = static_cast<int>(partition.ranks() / nodes_);
     across_nodes_ = add_group(context, {"MiCS across nodes", static_cast<int>(nodes_), gpus});
     within_node_ = add_group(context, {"MiCS within a node", gpus});
   }
 }
 
-void Zero3Gathers::initialize(const std::vector<bool>& gathered, bool steady) {
+void Zero3Gathers::initialize(const std::vector<bool>& gathered, bool updated) {
   Bytes pieces;
   for (const Parameter& parameter : model_.parameters) {
     pieces += piece_bytes(parameter);
@@ -92,7 +93,7 @@ void Zero3Gathers::initialize(const std::vector<bool>& gathered, bool steady) {
   }
   for (std::size_t i = 0; i < full_.size(); ++i) {
     // Made when the model is partitioned; what no step changes keeps it (rule 81).
-    if (has_secondaries() && (!steady || !model_.parameters[i].trainable)) {
+    if (has_secondaries() && (!updated || !model_.parameters[i].trainable)) {
       make_secondary(ParameterId(i));
     }
     if (gathered[i]) {
@@ -107,24 +108,24 @@ bool Zero3Gathers::stores_quantized(const Parameter& parameter) const {
          partition_.piece(parameter.elements) > kQuantizedPiece;
 }
 
-Bytes Zero3Gathers::piece_bytes(const Parameter& parameter) const {
+Bytes Zero3Gathers::piece_bytes(const Parameter& parameter) {
   const std::int64_t piece = partition_.piece(parameter.elements);
   if (stores_quantized(parameter)) {
-    return Bytes(piece) + Bytes(quantization_groups(piece, parameter.name)) * kScaleBytes;
+    return Bytes(piece) + Bytes(scales(piece, parameter.name)) * kScaleBytes;
   }
-  return low(piece);
+  return in_model_type(piece);
 }
 
 void Zero3Gathers::allocate_full(ParameterId id, StreamId pool, std::string_view rule) {
   full_[id.index()] =
-      builder_.allocate(low(partition_.padded(elements(id))), MemoryClass::LiveParameters,
+      builder_.allocate(in_model_type(partition_.padded(elements(id))), MemoryClass::LiveParameters,
                         "gathered_parameter", pool, rule);
 }
 
 void Zero3Gathers::make_secondary(ParameterId id) {
   secondary_[id.index()] =
-      builder_.allocate(low(partition_.padded(elements(id)) / hpz_size_), MemoryClass::Parameters,
-                        "secondary_partition", kComputeStream, "C9.2");
+      builder_.allocate(in_model_type(partition_.padded(elements(id)) / hpz_size_),
+                        MemoryClass::Parameters, "secondary_partition", kComputeStream, "C9.2");
 }
 
 // At its first release after a step a parameter gets a secondary partition, and the host waits.
@@ -133,7 +134,7 @@ void Zero3Gathers::keep_secondary(ParameterId id) {
     return;
   }
   make_secondary(id);
-  const Bytes bytes = low(partition_.padded(elements(id)) / hpz_size_);
+  const Bytes bytes = in_model_type(partition_.padded(elements(id)) / hpz_size_);
   const OpId copy = builder_.kernel(kComputeStream, memory_kernel("copy_secondary", bytes * 3, 2),
                                     HostWork::KernelLaunch, "C9.2");
   builder_.host_wait(copy, "C9.2");
@@ -175,7 +176,8 @@ void Zero3Gathers::issue(const std::vector<ParameterId>& parameters, std::string
 }
 
 void Zero3Gathers::issue_alike(const std::vector<ParameterId>& parameters, std::string_view rule) {
-  if (zero_.allgather_sequential) {
+  // MiCS has a gather of its own, which does not look at it.
+  if (zero_.allgather_sequential && zero_.mics_shard_size <= 0) {
     for (const ParameterId id : parameters) {
       issue_gather({id}, rule);
     }
@@ -208,7 +210,7 @@ void Zero3Gathers::issue_gather(const std::vector<ParameterId>& parameters, std:
   gathers_.push_back(std::move(gather));
 }
 
-// C3.5: the host waits for the all-gather stream with each one.
+// C3.5: the host waits for the all-gather stream with each one, whether page-locked or not.
 void Zero3Gathers::fetch_pieces(const std::vector<ParameterId>& parameters, StreamId stream) {
   if (!on_host_) {
     return;
@@ -227,7 +229,7 @@ void Zero3Gathers::copy_alone(Gather& gather) {
     allocate_full(id, stream_, "C3.1");
   }
   gather.collective =
-      builder_.kernel(stream_, memory_kernel("copy_parameter", low(gather.whole) * 2),
+      builder_.kernel(stream_, memory_kernel("copy_parameter", in_model_type(gather.whole) * 2),
                       HostWork::KernelLaunch, "C3.3");
   builder_.host_wait(gather.collective, "C3.3");
   gather.copied_out = true;
@@ -240,9 +242,8 @@ void Zero3Gathers::gather_each(Gather& gather, std::string_view rule) {
   }
   for (const ParameterId id : gather.parameters) {
     const std::int64_t piece = partition_.piece(elements(id));
-    gather.collective =
-        all_gather(piece, partition_.padded(elements(id)), dtype_, partition_.group(), stream_,
-                   /*async=*/true, next_coalesced_, rule);
+    gather.collective = all_gather({piece, partition_.padded(elements(id)), dtype_},
+                                   partition_.group(), stream_, rule, next_coalesced_);
   }
   ++next_coalesced_;
   gather.copied_out = true;
@@ -257,13 +258,13 @@ void Zero3Gathers::gather_across_nodes(Gather& gather, std::string_view rule) {
   }
   for (const ParameterId id : gather.parameters) {
     const std::int64_t piece = partition_.piece(elements(id));
-    across = all_gather(piece, piece * nodes_, dtype_, across_nodes_, stream_, /*async=*/true,
-                        next_coalesced_, rule);
+    across =
+        all_gather({piece, piece * nodes_, dtype_}, across_nodes_, stream_, rule, next_coalesced_);
   }
   ++next_coalesced_;
   builder_.stream_wait(stream_, across, "C11");
   for (const ParameterId id : gather.parameters) {
-    const Bytes moved = low(partition_.piece(elements(id)) * nodes_);
+    const Bytes moved = in_model_type(partition_.piece(elements(id)) * nodes_);
     BufferId copy = builder_.allocate(moved, MemoryClass::TemporaryBuffers, "rearranged_pieces",
                                       stream_, "C11");
     builder_.kernel(stream_, memory_kernel("rearrange", moved * 4, 2), HostWork::KernelLaunch,
@@ -274,8 +275,8 @@ void Zero3Gathers::gather_across_nodes(Gather& gather, std::string_view rule) {
   for (const ParameterId id : gather.parameters) {
     const std::int64_t piece = partition_.piece(elements(id));
     for (std::int64_t n = 0; n < nodes_; ++n) {
-      gather.collective = all_gather(piece, piece * node, dtype_, within_node_, stream_,
-                                     /*async=*/true, next_coalesced_, rule);
+      gather.collective =
+          all_gather({piece, piece * node, dtype_}, within_node_, stream_, rule, next_coalesced_);
     }
   }
   ++next_coalesced_;
@@ -288,27 +289,48 @@ void Zero3Gathers::gather_quantized(Gather& gather) {
   const std::int64_t ranks = is_local(first) ? hpz_size_ : partition_.ranks();
   const GroupId group = is_local(first) ? hpz_ : partition_.group();
   const std::int64_t piece = gather.whole / ranks;
-  const std::int64_t groups = quantization_groups(
-      piece, format("a quantised gather of {}{}", model_.parameters[first.index()].name,
-                    gather.parameters.size() > 1 ? " and others" : ""));
+  const std::int64_t groups = scales_of(gather, piece);
   gather.quantized = true;
   gather.flat = builder_.allocate(Bytes(gather.whole), MemoryClass::TemporaryBuffers,
                                   "gather_int8_buffer", stream_, "C10.1");
   gather.scales =
       builder_.allocate(Bytes(groups * ranks) * kScaleBytes, MemoryClass::TemporaryBuffers,
                         "gather_scales", stream_, "C10.1");
-  if (!stores_quantized(model_.parameters[first.index()])) {
-    if (gather.parameters.size() > 1) {
-      kernel("concatenate", low(piece) * 2, "C10.1");
-    }
+  const bool stored = stores_quantized(model_.parameters[first.index()]);
+  if (gather.parameters.size() > 1) {
+    kernel("concatenate", stored ? Bytes(piece) * 2 : in_model_type(piece) * 2, "C10.1");
+  }
+  if (!stored) {
     if (dtype_ != Dtype::F16) {
       kernel("cast_to_half", Bytes(piece) * (bytes_ + kHalfBytes), "C10.1");
     }
     kernel("quantize", Bytes(piece) * (kHalfBytes + 1), "C10.1");
   }
-  all_gather(piece, gather.whole, Dtype::U8, group, stream_, /*async=*/true, -1, "C10.1");
-  gather.collective = all_gather(groups, groups * ranks, Dtype::F32, group, stream_,
-                                 /*async=*/true, -1, "C10.1");
+  all_gather({piece, gather.whole, Dtype::U8}, group, stream_, "C10.1");
+  gather.collective = all_gather({groups, groups * ranks, Dtype::F32}, group, stream_, "C10.1");
+}
+
+std::int64_t Zero3Gathers::scales(std::int64_t elements, std::string_view what) {
+  const auto [entry, added] = scales_.try_emplace(elements);
+  if (added) {
+    entry->second = quantization_groups(elements, what);
+  }
+  return entry->second;
+}
+
+// Of what is stored in int8 (C10.3) those of each parameter; else of the request as a whole.
+std::int64_t Zero3Gathers::scales_of(const Gather& gather, std::int64_t piece) {
+  const Parameter& first = model_.parameters[gather.parameters.front().index()];
+  if (!stores_quantized(first)) {
+    return scales(piece, format("a quantised gather of {}{}", first.name,
+                                gather.parameters.size() > 1 ? " and others" : ""));
+  }
+  std::int64_t sum = 0;
+  for (const ParameterId id : gather.parameters) {
+    const Parameter& parameter = model_.parameters[id.index()];
+    sum += scales(partition_.piece(parameter.elements), parameter.name);
+  }
+  return sum;
 }
 
 // C3.1, C3.2, C3.6
@@ -316,16 +338,17 @@ void Zero3Gathers::gather_flat(Gather& gather, std::string_view rule) {
   const bool local = is_local(gather.parameters.front());
   const std::int64_t piece = gather.whole / (local ? hpz_size_ : partition_.ranks());
   const bool several = gather.parameters.size() > 1;
-  const bool by_all_reduce = zero_.use_all_reduce_for_fetch_params && several;
+  gather.are_views = zero_.use_all_reduce_for_fetch_params && several && !local;
   if (several) {
-    gather.flat = builder_.allocate(low(gather.whole), MemoryClass::TemporaryBuffers,
+    gather.flat = builder_.allocate(in_model_type(gather.whole), MemoryClass::TemporaryBuffers,
                                     "gather_flat_buffer", stream_, "C3.2");
-    kernel(by_all_reduce ? "fill_flat" : "concatenate",
-           low(piece) * 2 + (by_all_reduce ? low(gather.whole) : Bytes()), "C3.2");
+    kernel(gather.are_views ? "fill_flat" : "concatenate",
+           in_model_type(piece) * 2 + (gather.are_views ? in_model_type(gather.whole) : Bytes()),
+           "C3.2");
   } else {
     allocate_full(gather.parameters.front(), stream_, "C3.1");
   }
-  if (by_all_reduce) {
+  if (gather.are_views) {
     Collective sum;
     sum.input_elements = sum.output_elements = gather.whole;
     sum.dtype = dtype_;
@@ -333,13 +356,14 @@ void Zero3Gathers::gather_flat(Gather& gather, std::string_view rule) {
     sum.async = true;
     gather.collective = builder_.collective(stream_, sum, "C3.6");
   } else {
-    gather.collective = all_gather(piece, gather.whole, dtype_, local ? hpz_ : partition_.group(),
-                                   stream_, /*async=*/true, -1, rule);
+    gather.collective =
+        all_gather({piece, gather.whole, dtype_}, local ? hpz_ : partition_.group(), stream_, rule);
   }
 }
 
 // C4.4: throttle, wait, copy out (first waiter of a set), record.
 void Zero3Gathers::wait_for(ParameterId id) {
+  ZS_CHECK(in_flight(id), "only what is on its way is waited for");
   Gather& gather = gathers_[*in_flight_[id.index()]];
   in_flight_[id.index()].reset();
   throttle_.wait(builder_, "C4.4");
@@ -361,13 +385,13 @@ void Zero3Gathers::wait_for(ParameterId id) {
 
 void Zero3Gathers::copy_out(Gather& gather) {
   // Parameters are views of an all-reduced buffer (C3.6): its bytes become theirs, without a copy.
-  if (zero_.use_all_reduce_for_fetch_params) {
+  if (gather.are_views) {
     builder_.free(gather.flat, "C3.6");
   }
   for (const ParameterId member : gather.parameters) {
     allocate_full(member, stream_, "C3.2");
-    if (!zero_.use_all_reduce_for_fetch_params) {
-      kernel("copy_out", low(elements(member)) * 2, "C3.2");
+    if (!gather.are_views) {
+      kernel("copy_out", in_model_type(elements(member)) * 2, "C3.2");
     }
   }
 }
@@ -390,15 +414,16 @@ void Zero3Gathers::gather_now(ParameterId id) {
   fetch_pieces({id}, kComputeStream);
   allocate_full(id, kComputeStream, "C2.6");
   if (!partition_.alone()) {
-    all_gather(partition_.piece(elements(id)), partition_.padded(elements(id)), dtype_,
-               partition_.group(), kComputeStream, /*async=*/false, -1, "C2.6");
+    builder_.all_gather(kComputeStream, partition_.group(), partition_.piece(elements(id)),
+                        partition_.padded(elements(id)), dtype_, "C2.6");
   }
 }
 
 void Zero3Gathers::release(const std::vector<ParameterId>& parameters, std::string_view rule) {
   for (const ParameterId id : parameters) {
     keep_secondary(id);
-    builder_.free(full_[id.index()], rule);
+    // record_stream: compute may still read it (C4.6).
+    builder_.free_recorded(full_[id.index()], std::array{kComputeStream}, rule);
   }
 }
 
@@ -412,7 +437,9 @@ std::vector<BufferId> Zero3Gathers::leave_to_autograd(const std::vector<Paramete
   return held;
 }
 
+// A list of one takes another path in DeepSpeed: it blocks, and the host does not wait.
 void Zero3Gathers::gather_persistent(const std::vector<bool>& persistent) {
+  const bool several = std::count(persistent.begin(), persistent.end(), true) > 1;
   OpId last;
   for (std::size_t i = 0; i < full_.size(); ++i) {
     if (!persistent[i]) {
@@ -423,11 +450,14 @@ void Zero3Gathers::gather_persistent(const std::vector<bool>& persistent) {
     fetch_pieces({id}, kComputeStream);
     allocate_full(id, kComputeStream, "C8.5");
     if (partition_.alone()) {
-      last = builder_.kernel(kComputeStream, memory_kernel("copy_parameter", low(n) * 2),
+      last = builder_.kernel(kComputeStream, memory_kernel("copy_parameter", in_model_type(n) * 2),
                              HostWork::KernelLaunch, "C3.3");
+    } else if (several) {
+      last = all_gather({partition_.piece(n), partition_.padded(n), dtype_}, partition_.group(),
+                        kComputeStream, "C8.5");
     } else {
-      last = all_gather(partition_.piece(n), partition_.padded(n), dtype_, partition_.group(),
-                        kComputeStream, /*async=*/true, -1, "C8.5");
+      builder_.all_gather(kComputeStream, partition_.group(), partition_.piece(n),
+                          partition_.padded(n), dtype_, "C8.5");
     }
   }
   if (last.valid()) {
@@ -436,15 +466,15 @@ void Zero3Gathers::gather_persistent(const std::vector<bool>& persistent) {
   }
 }
 
-OpId Zero3Gathers::all_gather(std::int64_t input, std::int64_t output, Dtype dtype, GroupId group,
-                              StreamId caller, bool async, int coalesced, std::string_view rule) {
+OpId Zero3Gathers::all_gather(const Share& share, GroupId group, StreamId caller,
+                              std::string_view rule, int coalesced) {
   Collective collective;
   collective.kind = CollectiveKind::AllGather;
-  collective.input_elements = input;
-  collective.output_elements = output;
-  collective.dtype = dtype;
+  collective.input_elements = share.input;
+  collective.output_elements = share.output;
+  collective.dtype = share.dtype;
   collective.group = group;
-  collective.async = async;
+  collective.async = true;
   collective.coalesced = coalesced;
   return builder_.collective(caller, collective, rule);
 }

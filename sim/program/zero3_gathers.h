@@ -20,45 +20,40 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "sim/program/frameworks.h"
+#include "sim/program/throttle.h"
 #include "sim/program/zero3_partition.h"
 
 namespace zerosim {
 
-/// "At most k outstanding": the host waits for the k-th event back, if it is not past (C4.4, C6.5).
-class Throttle {
- public:
-  void wait(RankProgramBuilder& builder, std::string_view rule) const;
-  void record(OpId event) { events_.push_back(event); }
-
- private:
-  std::vector<OpId> events_;
-};
-
 /// Groups that an int8 quantisation of `elements` elements makes (C10.1): from ceil(x / 8000) up
 /// until 8 times as many divide x, then doubled while more than 8,000 elements are in each.
-/// \throws ConfigError  where DeepSpeed asserts: no multiple of 8 elements, or 16,000 and more in a
-///                      group; `what` is what was to be quantised.
+/// \throws ConfigError  if the elements are no multiple of 8, as DeepSpeed asserts; `what` is what
+///                      was to be quantised.
 [[nodiscard]] std::int64_t quantization_groups(std::int64_t elements, std::string_view what);
 
 class Zero3Gathers {
  public:
   /// \param partition  outlives the object
   /// \param stream     the all-gather stream (0.6)
+  /// \throws ConfigError  if hpZ's groups or, in hierarchical gathers, nodes do not divide the
+  /// ranks.
   Zero3Gathers(const FrameworkContext& context, const Zero3Partition& partition, StreamId stream);
 
   /// Allocates the pieces, and what the last step left gathered.
   /// \param gathered  by parameter: whole when the Program begins
-  /// \param steady    steps have gone before
-  void initialize(const std::vector<bool>& gathered, bool steady);
+  /// \param updated   the step before has updated the parameters: secondary copies are gone
+  void initialize(const std::vector<bool>& gathered, bool updated);
 
   /// \name The coordinator's requests
   ///@{
   /// Starts one request (C3); nothing if it is empty.
+  /// \throws ConfigError  of what cannot be quantised.
   void issue(const std::vector<ParameterId>& parameters, std::string_view rule);
   [[nodiscard]] bool in_flight(ParameterId id) const { return in_flight_[id.index()].has_value(); }
   /// The all-gather stream waits for the gather of `id`, the host for the third event before
@@ -90,18 +85,27 @@ class Zero3Gathers {
     BufferId scales;         ///< of int8
     std::int64_t whole = 0;  ///< elements, padded
     bool quantized = false;
+    bool are_views = false;  ///< the parameters are views of `flat` (C3.6)
     bool copied_out = false;
     std::size_t pending = 0;  ///< parameters not yet popped by their own module's fetch
+  };
+
+  /// What a rank gives and gets.
+  struct Share {
+    std::int64_t input, output;  ///< elements
+    Dtype dtype;
   };
 
   [[nodiscard]] std::int64_t elements(ParameterId id) const {
     return model_.parameters[id.index()].elements;
   }
-  [[nodiscard]] Bytes low(std::int64_t elements) const { return Bytes(elements) * bytes_; }
+  [[nodiscard]] Bytes in_model_type(std::int64_t elements) const {
+    return Bytes(elements) * bytes_;
+  }
   [[nodiscard]] bool has_secondaries() const { return hpz_.valid(); }
   [[nodiscard]] bool is_local(ParameterId id) const { return secondary_[id.index()].valid(); }
   [[nodiscard]] bool stores_quantized(const Parameter& parameter) const;
-  [[nodiscard]] Bytes piece_bytes(const Parameter& parameter) const;
+  [[nodiscard]] Bytes piece_bytes(const Parameter& parameter);
   void allocate_full(ParameterId id, StreamId pool, std::string_view rule);
   void make_secondary(ParameterId id);
   void keep_secondary(ParameterId id);
@@ -116,8 +120,11 @@ class Zero3Gathers {
   void gather_flat(Gather& gather, std::string_view rule);
   void copy_out(Gather& gather);
   void dequantize(Gather& gather);
-  OpId all_gather(std::int64_t input, std::int64_t output, Dtype dtype, GroupId group,
-                  StreamId caller, bool async, int coalesced, std::string_view rule);
+  [[nodiscard]] std::int64_t scales(std::int64_t elements, std::string_view what);
+  [[nodiscard]] std::int64_t scales_of(const Gather& gather, std::int64_t piece);
+  /// One that the caller waits for later.
+  OpId all_gather(const Share& share, GroupId group, StreamId caller, std::string_view rule,
+                  int coalesced = -1);
   void kernel(std::string_view name, Bytes bytes, std::string_view rule);
 
   const Model& model_;
@@ -136,6 +143,7 @@ class Zero3Gathers {
   std::vector<BufferId> secondary_;  ///< by parameter (C9)
   std::vector<std::optional<std::size_t>> in_flight_;  ///< by parameter: index into gathers_
   std::vector<Gather> gathers_;
+  std::map<std::int64_t, std::int64_t> scales_;  ///< by elements: quantization_groups
   Throttle throttle_;
 };
 

@@ -1,6 +1,10 @@
 #include "sim/program/zero3_gradients.h"
 
 #include <algorithm>
+#include <array>
+
+#include "sim/base/error.h"
+#include "sim/base/text.h"
 
 namespace zerosim {
 
@@ -25,9 +29,21 @@ Zero3Gradients::Zero3Gradients(const FrameworkContext& context, const Zero3Parti
       wire_bytes_(dtype_bytes(strategy_.communication_dtype)),
       gradient_bytes_(dtype_bytes(strategy_.grad_accum_dtype)) {
   node_ = strategy_.gpus_per_node;
-  if (zero_.quantized_gradients && node_ > 0 && node_ < world_size_) {
+  const std::int64_t nodes_of_world = node_ > 0 ? world_size_ / node_ : 1;
+  if (zero_.quantized_gradients && node_ == 0 && world_size_ > 1) {
+    context.program->assumptions.emplace_back(
+        "zero_quantized_gradients: all ranks are on one node, since no cluster says otherwise: "
+        "gradients are not quantised (C10.2)");
+  }
+  if (zero_.quantized_gradients && nodes_of_world > 1) {
+    if (world_size_ % node_ != 0) {
+      throw ConfigError(
+          format("{}: zero_quantized_gradients: nodes of {} GPUs do not divide the {} "
+                 "ranks",
+                 strategy_.name, node_, world_size_));
+    }
     const auto gpus = static_cast<int>(node_);
-    const auto nodes = static_cast<int>(world_size_ / node_);
+    const auto nodes = static_cast<int>(nodes_of_world);
     within_node_ = add_group(context, {"a2a local", gpus});
     across_nodes_ = add_group(context, {"a2a global", nodes, gpus});
   }
@@ -57,7 +73,7 @@ void Zero3Gradients::add(ParameterId id, BufferId gradient) {
   builder_.stream_wait_stream(stream_, kComputeStream, "C6.3");
   if (zero_.contiguous_gradients && bucket_elements_ + n <= zero_.reduce_bucket_size) {
     kernel("copy_to_bucket", Bytes(n) * bytes_ * 2, "C6.3");
-    builder_.free(gradient, "C6.3");
+    builder_.free_recorded(gradient, std::array{stream_}, "C6.3");
   }
   bucket_.push_back({id, gradient});
   bucket_elements_ += n;
@@ -141,8 +157,8 @@ void Zero3Gradients::reduce_scatter(const std::vector<ParameterId>& parameters) 
   kernel("divide", wire(whole) * 2, "C6.4");
   collective(CollectiveKind::ReduceScatter, whole, pieces, strategy_.communication_dtype,
              partition_.group(), "C6.4");
-  builder_.free(flat);
-  builder_.free(cast);
+  builder_.free(flat, "C6.4");
+  builder_.free(cast, "C6.4");
 }
 
 // C10.2: a matrix that two int4 a byte divide over all ranks.
@@ -207,7 +223,7 @@ void Zero3Gradients::keep_piece(Entry& entry) {
     kernel(micro_.index == 0 ? "copy_partition" : "add_partition",
            wire(n) + Bytes(n) * gradient_bytes_ * passes, "C6.6");
   }
-  builder_.free(entry.gradient, "C6.6");
+  builder_.free_recorded(entry.gradient, std::array{stream_}, "C6.6");
 }
 
 // C8.6: the piece goes to the host and comes back, or the other way round; it is added to on the
@@ -236,7 +252,7 @@ void Zero3Gradients::hand_to_step(ParameterId id) {
   builder_.free(fp64, "C8.6");
   const Bytes fp32_bytes = Bytes(n) * kFp32;
   BufferId fp32;
-  if (gradient_bytes_ != kFp32 || !step_.on_host(id)) {
+  if (gradient_bytes_ != kFp32) {
     fp32 = builder_.allocate(fp32_bytes, MemoryClass::TemporaryBuffers, "fp32_gradient", stream_,
                              "C8.6");
     kernel("cast", Bytes(n) * gradient_bytes_ + fp32_bytes, "C8.6");

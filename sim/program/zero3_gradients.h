@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "sim/program/frameworks.h"
-#include "sim/program/zero3_gathers.h"
+#include "sim/program/throttle.h"
 #include "sim/program/zero3_partition.h"
 #include "sim/program/zero3_step.h"
 
@@ -28,6 +28,7 @@ class Zero3Gradients {
  public:
   /// \param partition, step  outlive the object
   /// \param stream           the reduce-and-partition stream (0.6)
+  /// \throws ConfigError     if qgZ is to run on nodes that do not divide the ranks
   Zero3Gradients(const FrameworkContext& context, const Zero3Partition& partition,
                  const Zero3Step& step, StreamId stream);
 
@@ -38,8 +39,6 @@ class Zero3Gradients {
   void add(ParameterId id, BufferId gradient);
   /// C6.7: reduces what is left; the host waits for the reductions.
   void finish();
-
-  [[nodiscard]] StreamId stream() const { return stream_; }
 
  private:
   struct Entry {

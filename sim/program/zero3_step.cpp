@@ -21,7 +21,7 @@ Zero3Step::Zero3Step(const FrameworkContext& context, const Zero3Partition& part
       strategy_(context.strategy),
       partition_(partition),
       builder_(context.builder),
-      data_parallel_(context.data_parallel),
+      overflow_group_(partition.replicas() > 1 ? partition.group() : context.data_parallel),
       bytes_(dtype_bytes(model_dtype(strategy_.precision))),
       gradient_bytes_(dtype_bytes(strategy_.grad_accum_dtype)),
       offloads_(offloads_optimizer(strategy_)),
@@ -103,14 +103,14 @@ void Zero3Step::check_overflow() {
   const Bytes bytes = Bytes(elements_) * (3 * gradient_bytes_ + 3);
   if (offloads_) {
     builder_.host_pass({"overflow_check", bytes}, "C8.1");
-    copy_number(Direction::HostToDevice, 1, "C8.1");
+    copy_number(builder_, kComputeStream, Direction::HostToDevice, 1, "C8.1");
   } else {
     BufferId masks = temporary(Bytes(elements_) * (1 + gradient_bytes_), "overflow_masks", "C8.1");
     kernel("overflow_check", bytes, "C8.1", 4);
-    builder_.free(masks);
+    builder_.free(masks, "C8.1");
   }
-  if (partition_.ranks() * partition_.replicas() > 1) {
-    builder_.all_reduce(kComputeStream, data_parallel_, 1, Dtype::U8, "C8.1", ReduceOp::Max);
+  if (!partition_.alone()) {
+    builder_.all_reduce(kComputeStream, overflow_group_, 1, Dtype::U8, "C8.1", ReduceOp::Max);
   }
   builder_.host_wait_stream(kComputeStream, "0.7");
 }
@@ -131,7 +131,7 @@ void Zero3Step::gradient_norm(const SubGroup& group) {  // C8.3
   BufferId fp64 = temporary(Bytes(group.largest) * kFp64, "fp64_norm", "C8.3");
   kernel("gradient_norm", Bytes(group.elements) * (gradient_bytes_ + 2 * kFp64), "C8.3",
          3 * group.tensors);
-  builder_.free(fp64);
+  builder_.free(fp64, "C8.3");
   if (!partition_.alone()) {
     builder_.all_reduce(kComputeStream, partition_.group(), 1, Dtype::F64, "C8.3");
   }
@@ -140,13 +140,13 @@ void Zero3Step::gradient_norm(const SubGroup& group) {  // C8.3
 // The norms that the backward has left on the device (C8.6), read one by one and summed.
 void Zero3Step::host_gradient_norm(const SubGroup& group) {
   for (int i = 0; i < group.tensors; ++i) {
-    copy_number(Direction::DeviceToHost, kFp64, "C8.6");
+    copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp64, "C8.6");
   }
-  copy_number(Direction::HostToDevice, kFp32, "C8.6");
+  copy_number(builder_, kComputeStream, Direction::HostToDevice, kFp32, "C8.6");
   if (!partition_.alone()) {
     builder_.all_reduce(kComputeStream, partition_.group(), 1, Dtype::F32, "C8.6");
   }
-  copy_number(Direction::DeviceToHost, kFp32, "C8.6");
+  copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp32, "C8.6");
 }
 
 void Zero3Step::update_on_device(const SubGroup& group) {  // C8.4
@@ -160,13 +160,13 @@ void Zero3Step::update_on_device(const SubGroup& group) {  // C8.4
       BufferId flat = fp32;
       fp32 = temporary(fp32_bytes, "fp32_gradients", "C8.4");
       kernel("cast", accumulated + fp32_bytes, "C8.4");
-      builder_.free(flat);
+      builder_.free(flat, "C8.4");
     }
   }
   kernel("scale", fp32_bytes * 2, "C8.4");
   adam_step(builder_, adam_update(strategy_.optimizer, group.elements, 1), "C8.4");
   write_weights(group);
-  builder_.free(fp32);
+  builder_.free(fp32, "C8.4");
 }
 
 // From the master weights on the device.
@@ -182,6 +182,7 @@ void Zero3Step::write_weights(const SubGroup& group) {
   copy.direction = Direction::DeviceToHost;
   copy.bytes = low;
   copy.pinned = strategy_.zero.offload_param.pin_memory;
+  // Of page-locked memory too the host waits: the copy is not asked for as non-blocking.
   builder_.host_wait(builder_.copy(kComputeStream, copy, "C8.8"), "C8.8");
   builder_.free(cast, "C8.8");
 }
@@ -203,15 +204,6 @@ void Zero3Step::update_on_host(const SubGroup& group) {
   copy.pinned = false;
   builder_.copy(kComputeStream, copy, "C8.6");
   builder_.free(pageable, "C8.6");
-}
-
-// Pageable: the host waits.
-void Zero3Step::copy_number(Direction direction, int bytes, std::string_view rule) {
-  Copy copy;
-  copy.direction = direction;
-  copy.bytes = Bytes(bytes);
-  copy.pinned = false;
-  builder_.copy(kComputeStream, copy, rule);
 }
 
 BufferId Zero3Step::temporary(Bytes bytes, std::string_view owner, std::string_view rule) {

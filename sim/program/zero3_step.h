@@ -1,6 +1,6 @@
 /// \file
 /// ZeRO-3's optimizer step over this rank's pieces (spec C8; rules 47 to 50 of
-/// deepspeed_recorded.md), tile by tile: sub-groups.
+/// deepspeed_recorded.md), one sub-group after the other.
 ///
 ///     on the GPU            flatten, cast to fp32, scale, update, cast into the weights
 ///     offloaded (C8.6 cpu)  scale and update in host memory, cast there, copy to the device;
@@ -18,7 +18,7 @@
 
 namespace zerosim {
 
-/// A tile of the pieces for the optimizer step (C8.2).
+/// Part of the pieces for the optimizer step (C8.2).
 struct SubGroup {
   std::int64_t elements = 0;  ///< of this rank's pieces
   int tensors = 0;
@@ -34,12 +34,12 @@ class Zero3Step {
   /// Master weights (C1.6); moments too if a step has gone before that did not overflow.
   void initialize(bool moments);
 
-  /// fp16: looks for infinities, and the ranks tell each other (C8.1).
+  /// fp16: looks for infinities, and the ranks tell each other (C8.1), of MiCS those of a shard, as
+  /// with its norm (rule 56).
   void check_overflow();
   /// Norms, then update of each sub-group (C8.3, C8.4).
   void update();
 
-  [[nodiscard]] const std::vector<SubGroup>& sub_groups() const { return sub_groups_; }
   /// Whether the step of this parameter is done on the host.
   [[nodiscard]] bool on_host(ParameterId id) const {
     return sub_groups_[sub_group_of_[id.index()]].on_host;
@@ -57,7 +57,6 @@ class Zero3Step {
   void update_on_device(const SubGroup& group);
   void update_on_host(const SubGroup& group);
   void write_weights(const SubGroup& group);
-  void copy_number(Copy::Direction direction, int bytes, std::string_view rule);
   BufferId temporary(Bytes bytes, std::string_view owner, std::string_view rule);
   void kernel(std::string_view name, Bytes bytes, std::string_view rule, int launches = 1);
 
@@ -65,7 +64,7 @@ class Zero3Step {
   const Strategy& strategy_;
   const Zero3Partition& partition_;
   RankProgramBuilder& builder_;
-  GroupId data_parallel_;
+  GroupId overflow_group_;
   int bytes_;           ///< of an element in the model's type
   int gradient_bytes_;  ///< in the accumulation type
   bool offloads_;

@@ -71,6 +71,16 @@ TEST(Zero3Mics, ShardsAreReplicated) {
   EXPECT_EQ(replicas.stride, 2);
 }
 
+// fp16: the flag of infinities goes round the shard, as the norm does (rule 56).
+TEST(Zero3Mics, TheOverflowFlagStaysInTheShard) {
+  Strategy strategy = bare();
+  strategy.zero.mics_shard_size = 2;
+  strategy.precision = Precision::Fp16;
+  strategy.communication_dtype = strategy.grad_accum_dtype = Dtype::F16;
+  EXPECT_THAT(calls(test::build(test::chain({10}), strategy, 4), Phase::Step),
+              ElementsAre("1 -> 1 u8 on MiCS shard", "1 -> 1 f64 on MiCS shard"));
+}
+
 // One group of all ranks: nothing to sum over replicas, and no group of its own.
 TEST(Zero3Mics, OneShardIsTheWorld) {
   Strategy strategy = bare();
@@ -93,9 +103,6 @@ TEST(Zero3Mics, HierarchicalGathersCrossNodesFirst) {
                                                           "#1 3 -> 6 bf16 on MiCS within a node"));
   // Clone and copy of 6 elements of 2 bytes: read and written twice.
   EXPECT_THAT(test::events(program, "C11"), Contains("rearrange 48"));
-  strategy.gpus_per_node = 4;  // the shard is in one node
-  EXPECT_THAT(calls(test::build(test::chain({10}), strategy, 4), Phase::Forward),
-              ElementsAre("#0 3 -> 12 bf16 on WORLD"));
 }
 
 TEST(Zero3Mics, RefusesWhatDeepSpeedRefuses) {
@@ -104,6 +111,13 @@ TEST(Zero3Mics, RefusesWhatDeepSpeedRefuses) {
   EXPECT_EQ(refusal(test::chain({10}), strategy, 4),
             "test: mics_shard_size 3 does not divide the 4 ranks");
   strategy.zero.mics_shard_size = 2;
+  strategy.zero.mics_hierarchical_params_gather = true;
+  for (const std::int64_t node : {0, 2}) {  // unknown; the shard is in one node
+    strategy.gpus_per_node = node;
+    EXPECT_THAT(refusal(test::chain({10}), strategy, 4),
+                HasSubstr("expected shards of two whole nodes or more"));
+  }
+  strategy.zero.mics_hierarchical_params_gather = false;
   strategy.zero.offload_optimizer.device = OffloadDevice::Cpu;
   EXPECT_THAT(refusal(test::chain({10}), strategy, 4),
               HasSubstr("MiCS does not reduce offloaded gradients"));
@@ -243,6 +257,19 @@ TEST(Zero3Quantized, FrozenWeightsAreStoredInInt8) {
                           "16 -> 64 bf16 on WORLD"));
 }
 
+// The scales of what is stored are there, one set a parameter: 70,000 x 4 and 80,000 x 4 elements
+// make pieces of 70,000 (10 groups of 7,000) and 80,000 (10 of 8,000).
+TEST(Zero3Quantized, ScalesOfStoredWeightsAreThoseOfEach) {
+  Model model = test::chain({560'000, 640'000});
+  for (Parameter& parameter : model.parameters) parameter.trainable = false;
+  Strategy strategy = bare();
+  strategy.zero.quantized_nontrainable_weights = true;
+  strategy.zero.prefetch_bucket_size = 2'000'000;
+  strategy.zero.max_live_parameters = 2'000'000;
+  EXPECT_THAT(calls(test::build(model, strategy, 8), Phase::Forward),
+              ElementsAre("150000 -> 1200000 u8 on WORLD", "20 -> 160 f32 on WORLD"));
+}
+
 // C10.2 on 2 nodes of 2: a matrix of 16 x 32 = 512 elements by itself. int4: 256 bytes and 32
 // scales (the larger side) within the node; a half of that, 128 bytes and 16 scales, across.
 TEST(Zero3Quantized, GradientsAreReducedByAllToAll) {
@@ -265,6 +292,30 @@ TEST(Zero3Quantized, GradientsAreReducedByAllToAll) {
   strategy.gpus_per_node = 4;
   EXPECT_THAT(calls(test::build(model, strategy, 4), Phase::Backward),
               Contains("536 -> 134 bf16 on WORLD"));
+}
+
+// Rule 54: what has a secondary partition is gathered, not all-reduced, within its group.
+TEST(Zero3Hpz, LocalGathersAreNotAllReduced) {
+  Strategy strategy = bare();
+  strategy.zero.hpz_partition_size = 2;
+  strategy.zero.use_all_reduce_for_fetch_params = true;
+  const Model model = test::llama({64, 160, 64, 256, 1, 16});
+  for (const Collective& call :
+       test::collectives(test::build(model, strategy, 4, 0, 2), Phase::Backward)) {
+    if (call.kind != CollectiveKind::AllReduce) continue;
+    EXPECT_NE(call.group.index(), 2U);
+  }
+}
+
+// C8.5: a list of one persistent parameter takes a path that blocks.
+TEST(Zero3, OnePersistentParameterIsGatheredBlocking) {
+  Strategy strategy = test::deepspeed(3);
+  const auto async = [&](const std::vector<std::int64_t>& elements) {
+    const Program program = test::build(test::chain(elements), strategy, 2);
+    return test::collectives(program, Phase::Step).back().async;
+  };
+  EXPECT_FALSE(async({10}));
+  EXPECT_TRUE(async({10, 20}));
 }
 
 // ---- What autograd keeps (C2.7) ----------------------------------------------------------------
