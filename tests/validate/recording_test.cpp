@@ -108,7 +108,7 @@ TEST(Recording, TheSpec) {
   ASSERT_TRUE(spec.grad_accum.has_value());
   EXPECT_EQ(spec.grad_accum->value, 4);
   EXPECT_EQ(to_string(spec.grad_accum->where), "r.json:2:14");
-  EXPECT_EQ(spec.checkpointing, ActivationCheckpointing::Full);
+  EXPECT_EQ(spec.checkpointing, ActivationCheckpointing::NonReentrant);
   EXPECT_TRUE(spec.two_groups);
   EXPECT_EQ(spec.zero_init, ZeroInit::Mics);
   EXPECT_TRUE(spec.input_gradients);

@@ -272,16 +272,17 @@ TEST(Synchronisation, EpilogueOfStageThreeEndsEachMicroBatch) {
   expect_ends({without(program, OpKind::HostWait, "C6.7"), program}, costs, {8, 10});
 }
 
-// 0.7, C8.5: the step ends with a synchronisation after the gathers of persistent parameters (4).
-//   without: step 2: host 0-2, gather 2-6; step 3: host 2-4, and its epilogue waits for the message
-//            behind the gather: 6; gather 6-10.
-//   with:    the host of step 3 begins at 6: 6-8; gather 8-12.
+// 0.7, C8.5: the step ends with a synchronisation after the gathers of persistent parameters (4
+// each).
+//   without: step 2: host 0-3, gathers 3-11; step 3: host 3-6, and its epilogue waits for the message
+//            behind the gathers: 11; gathers 11-19.
+//   with:    the host of step 3 begins at 11: 11-14; gathers 14-22.
 TEST(Synchronisation, GathersAfterTheStepEndIt) {
   Costs costs;
   costs.host.module_call = Seconds(1);
   costs.messages = {{4, 4}};
-  const Program program = test::build(test::chain({8}), strategy_of(3), 2, 2, 2);
-  expect_ends({without(program, OpKind::HostWait, "C8.5"), program}, costs, {10, 12});
+  const Program program = test::build(test::chain({8, 8}), strategy_of(3), 2, 2, 2);
+  expect_ends({without(program, OpKind::HostWait, "C8.5"), program}, costs, {19, 22});
 }
 
 // C4.4: a wait for a gather first waits for the third before it. Seven gathers of 2, one a module,

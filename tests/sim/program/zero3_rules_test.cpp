@@ -305,7 +305,8 @@ TEST(Zero3Rules, SubGroupsOvershootByOneParameter) {
   Strategy strategy = limited({});
   strategy.zero.sub_group_size = 50'000;
   std::vector<std::int64_t> sizes;
-  for (const Buffer& buffer : test::build(gpt_small(), strategy, 2).ranks[0].buffers) {
+  const Program program = test::build(gpt_small(), strategy, 2);
+  for (const Buffer& buffer : program.ranks[0].buffers) {
     if (buffer.owner == "fp32_gradients") {
       sizes.push_back(buffer.bytes.count() / 4);
     }

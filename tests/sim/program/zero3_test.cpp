@@ -168,7 +168,8 @@ TEST(Zero3Hpz, SecondaryPartitionsOfA7BModel) {
   strategy.zero.max_reuse_distance = 0;
   const Model model = llama_7b();
   std::int64_t bytes = 0;
-  for (const Buffer& buffer : test::build(model, strategy, 16).ranks[0].buffers) {
+  const Program program = test::build(model, strategy, 16);
+  for (const Buffer& buffer : program.ranks[0].buffers) {
     bytes += buffer.owner == "secondary_partition" ? buffer.bytes.count() : 0;
   }
   EXPECT_EQ(bytes, 2 * parameter_count(model) / 8);

@@ -423,24 +423,15 @@ TEST(TopLevel, FpSixteenScalesArePositive) {
 
 TEST(NotSimulated, IsReadAndRememberedAtTheSetting) {
   const BadZero cases[] = {
-      {3, "\"offload_optimizer\": {\"device\": \"cpu\"}",
-       "f.json:3:33: zero_optimization.offload_optimizer.device: found cpu: this version does not "
-       "simulate offload of the optimizer at stage 3 yet"},
+      {3, "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}",
+       "f.json:3:33: zero_optimization.offload_optimizer.device: found nvme: this version does not "
+       "simulate offload to NVMe yet"},
       {3, "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}",
        "f.json:3:29: zero_optimization.offload_param.device: found nvme: this version does not "
-       "simulate offload of parameters yet"},
-      {3, "\"cpu_offload\": true",
-       "f.json:3:16: zero_optimization.offload_optimizer.device: found cpu: this version does not "
-       "simulate offload of the optimizer at stage 3 yet"},
-      {3, "\"zero_quantized_weights\": true",
-       "f.json:3:27: zero_optimization.zero_quantized_weights: found true: this version does not "
-       "simulate quantised weight gathers (qwZ) yet"},
-      {3, "\"zero_quantized_gradients\": true",
-       "f.json:3:29: zero_optimization.zero_quantized_gradients: found true: this version does not "
-       "simulate quantised gradient reductions (qgZ) yet"},
-      {3, "\"mics_shard_size\": 4",
-       "f.json:3:20: zero_optimization.mics_shard_size: found 4: this version does not simulate "
-       "MiCS yet"},
+       "simulate offload to NVMe yet"},
+      {3, "\"offload_optimizer\": {\"device\": \"cpu\", \"super_offload\": true}",
+       "f.json:3:57: zero_optimization.offload_optimizer.super_offload: found true: this version "
+       "does not simulate SuperOffload (C8.7) yet"},
       {2, "\"zenflow\": {\"topk_ratio\": 0.2}",
        "f.json:3:27: zero_optimization.zenflow.topk_ratio: found 0.2: this version does not "
        "simulate ZenFlow yet"},
@@ -455,6 +446,17 @@ TEST(NotSimulated, IsReadAndRememberedAtTheSetting) {
   EXPECT_STREQ(cast.not_simulated->what(),
                "f.json:2:31: torch_autocast.enabled: found true: this version does not simulate "
                "torch_autocast yet");
+}
+
+// Values with several that are simulated, and what is off.
+TEST(NotSimulated, VariantsOfStage3AreSimulated) {
+  for (const char* inside :
+       {"\"offload_optimizer\": {\"device\": \"cpu\"}", "\"cpu_offload\": true",
+        "\"offload_param\": {\"device\": \"cpu\"}", "\"offload_optimizer\": {\"device\": \"none\"}",
+        "\"zero_quantized_weights\": true", "\"zero_quantized_gradients\": true",
+        "\"mics_shard_size\": 4"}) {
+    EXPECT_FALSE(parse(zero(3, inside)).not_simulated.has_value()) << inside;
+  }
 }
 
 TEST(NotSimulated, OffloadOfTheOptimizerIsSimulatedBelowStage3) {
