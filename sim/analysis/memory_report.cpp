@@ -4,9 +4,9 @@
 #include <cmath>
 #include <set>
 
+#include "sim/analysis/volume.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
-#include "sim/analysis/volume.h"
 #include "sim/memory/model_states.h"
 #include "sim/program/build.h"
 #include "sim/program/optimizer_offload.h"

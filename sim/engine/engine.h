@@ -23,7 +23,8 @@
 ///   all transfer together. Consecutive calls with one `coalesced` number run as one collective of
 ///   their summed size; its spans share out the time in proportion to bytes.
 ///
-/// - Where an AllocationObserver asks what has ended, the host thread stands still until the device's
+/// - Where an AllocationObserver asks what has ended, the host thread stands still until the
+/// device's
 ///   clock is at its present; where an allocation synchronises the device, until that is idle.
 ///
 /// Not modelled: power limits, clocks.

@@ -370,8 +370,8 @@ TEST(ScheduleCheck, JsonHoldsTheDifference) {
 }
 
 TEST(ScheduleCheck, WhatCannotBeBuiltFailsWithItsReason) {
-  const std::string text = test::changed(test::recording_text("fsdp_full_pre_w2"), "FULL_SHARD",
-                                         "HYBRID_SHARD");
+  const std::string text =
+      test::changed(test::recording_text("fsdp_full_pre_w2"), "FULL_SHARD", "HYBRID_SHARD");
   ScheduleValidation validation;
   validation.rows.push_back(
       check_schedule(parse_recording(text, "f.json"), validation.assumptions));

@@ -274,7 +274,8 @@ TEST(Synchronisation, EpilogueOfStageThreeEndsEachMicroBatch) {
 
 // 0.7, C8.5: the step ends with a synchronisation after the gathers of persistent parameters (4
 // each).
-//   without: step 2: host 0-3, gathers 3-11; step 3: host 3-6, and its epilogue waits for the message
+//   without: step 2: host 0-3, gathers 3-11; step 3: host 3-6, and its epilogue waits for the
+//   message
 //            behind the gathers: 11; gathers 11-19.
 //   with:    the host of step 3 begins at 11: 11-14; gathers 14-22.
 TEST(Synchronisation, GathersAfterTheStepEndIt) {
