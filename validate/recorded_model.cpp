@@ -539,7 +539,7 @@ Strategy fsdp_strategy(const RecordingDescription& description) {
   Strategy strategy = named_strategy("fsdp_full", flags, spec.world);
   FsdpOptions& fsdp = strategy.fsdp;
   fsdp.sharding = recorded.sharding;
-  fsdp.backward_prefetch = recorded.backward_prefetch;
+  fsdp.backward_prefetch = recorded.backward_prefetch.value_or(fsdp.backward_prefetch);
   fsdp.wrap = recorded.wrap;
   fsdp.transformer_layer_classes = recorded.classes;
   fsdp.min_num_params = recorded.min_num_params;

@@ -329,9 +329,13 @@ class DescriptionReader {
       return;
     }
     JsonObject mixed = opts.object("mixed");
-    fsdp.param_dtype = optional_type(mixed, "param");
-    fsdp.reduce_dtype = optional_type(mixed, "reduce");
-    fsdp.buffer_dtype = optional_type(mixed, "buffer");
+    const auto type = [&](const std::string& name) {
+      const std::string torch_name = name + "_dtype";
+      return optional_type(mixed, mixed.has(torch_name) ? torch_name : name);
+    };
+    fsdp.param_dtype = type("param");
+    fsdp.reduce_dtype = type("reduce");
+    fsdp.buffer_dtype = type("buffer");
     note_unknown_keys(mixed);
   }
 

@@ -44,8 +44,8 @@ struct RecordedNumber {
 /// FSDP: key `opts`, arguments of FullyShardedDataParallel. What is unset has the default of the
 /// recorded release of PyTorch.
 struct RecordedFsdp {
-  FsdpSharding sharding = FsdpSharding::FullShard;             ///< `strategy`
-  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< null: none
+  FsdpSharding sharding = FsdpSharding::FullShard;    ///< `strategy`
+  std::optional<BackwardPrefetch> backward_prefetch;  ///< null: none; unset: the release's default
   /// `wrap`: "block" (default), "size", "root" or none, or class names.
   FsdpWrap wrap = FsdpWrap::TransformerLayer;
   std::vector<std::string> classes;

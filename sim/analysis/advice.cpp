@@ -212,7 +212,7 @@ std::string fsdp_course(const FsdpOptions& fsdp) {
 std::string course_of(const Strategy& strategy, int world_size) {
   if (strategy.framework == Framework::Fsdp) {
     const auto group = static_cast<int>(strategy.fsdp.shard_group);
-    const std::string course = fsdp_course(strategy.fsdp);
+    std::string course = fsdp_course(strategy.fsdp);
     if (group == 0 || group >= world_size) return course;
     return format("{} among {} GPUs, then all-reduces the shard over {} replicas", course, group,
                   world_size / group);
@@ -372,7 +372,7 @@ std::vector<int> larger_sizes(const Cluster& cluster) {
 /// Memory falls with the number of GPUs, so the least one is found by halving.
 void try_more_gpus(const Experiment& experiment, const Strategy& strategy,
                    std::vector<WayOut>& ways) {
-  const bool hybrid = strategy.framework == Framework::Fsdp && strategy.fsdp.shard_group > 0;
+  const bool hybrid = strategy.framework == Framework::Fsdp && is_hybrid(strategy.fsdp.sharding);
   if (zero_stage_of(strategy) == 0 || hybrid) return;  // more GPUs leave each with as much
   const std::vector<int> sizes = larger_sizes(experiment.cluster);
   const auto memory_with = [&](int gpus) {

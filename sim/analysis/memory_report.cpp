@@ -73,7 +73,7 @@ int communicators_in_use(const Program& program) {
 }
 
 Bytes paper_model_states_of(const Model& model, const Strategy& strategy, int world_size) {
-  if (strategy.framework == Framework::Fsdp && strategy.fsdp.shard_group > 0) {
+  if (strategy.framework == Framework::Fsdp && is_hybrid(strategy.fsdp.sharding)) {
     world_size = static_cast<int>(strategy.fsdp.shard_group);  // hybrid: D2.10
   }
   // Frozen parameters have weights, but neither gradients nor optimizer states.

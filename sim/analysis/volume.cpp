@@ -9,11 +9,6 @@ namespace zerosim {
 
 namespace {
 
-bool is_hybrid(const FsdpOptions& fsdp) {
-  return fsdp.sharding == FsdpSharding::HybridShard ||
-         fsdp.sharding == FsdpSharding::HybridShardZero2;
-}
-
 /// Passes over all parameters of FSDP (D2.11, D2.12, D3.10).
 double fsdp_passes(const Strategy& strategy) {
   const auto micro_batches = static_cast<double>(strategy.grad_accum);
@@ -32,7 +27,7 @@ double fsdp_passes(const Strategy& strategy) {
 std::string fsdp_reason(const Volume& volume, const Strategy& strategy, Bytes parameter_bytes) {
   const FsdpOptions& fsdp = strategy.fsdp;
   std::vector<std::string> reasons;
-  if (is_hybrid(fsdp)) {
+  if (is_hybrid(fsdp.sharding)) {
     Volume replicas;
     replicas.all_reduced = volume.all_reduced;
     reasons.push_back(

@@ -8,6 +8,7 @@
 // Not modelled: ignored modules, communication hooks, summon_full_params.
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <string>
 
@@ -38,6 +39,7 @@ struct Unit {
 
   State state = State::Idle;
   bool gathered = false;
+  bool uses_full = false;  ///< the flat parameter is the unsharded one; after a reshard its shard
   bool prefetched = false;
   bool needs_forward_gather = false;   ///< _needs_pre_forward_unshard
   bool needs_backward_gather = false;  ///< _needs_pre_backward_unshard
@@ -139,6 +141,9 @@ class Fsdp1 : public FrameworkHooks {
       root_pre_forward();
     }
     if (unit == nullptr) {
+      if (module == units_.front().module && !recomputes) {
+        active_.push_back(&units_.front());  // a root without parameters: units run within it
+      }
       return;
     }
     if (recomputes && !around_) {
@@ -159,6 +164,9 @@ class Fsdp1 : public FrameworkHooks {
 
   void post_forward(ModuleId module, bool recompute) override {
     Unit* unit = unit_at(module);
+    if (unit == nullptr && module == units_.front().module && !recompute) {
+      active_.pop_back();
+    }
     if (unit == nullptr || unit->state != State::Forward) {
       return;
     }
@@ -206,16 +214,23 @@ class Fsdp1 : public FrameworkHooks {
   }
 
   void gradient_ready(ParameterId parameter, BufferId gradient) override {
-    Unit& unit = units_[static_cast<std::size_t>(layout_.of_parameter[parameter.index()])];
-    unit.pieces.push_back(gradient);
-    if (static_cast<int>(unit.pieces.size()) == unit.expected) {
-      const ModuleScope scope(builder_, unit.module);
-      accumulate(unit);
-      post_accumulate(unit);
+    units_[static_cast<std::size_t>(layout_.of_parameter[parameter.index()])].pieces.push_back(
+        gradient);
+  }
+
+  // The views of a unit come from one split, made when its forward began: autograd gets to it, and
+  // to the hook on what accumulates behind it, when nothing that came later is left.
+  void leave_backward(ModuleId module) override {
+    Unit* unit = unit_at(module);
+    if (unit != nullptr && !unit->root) {
+      take_gradient(*unit);
     }
   }
 
   void end_backward() override {
+    if (units_.front().elements > 0) {
+      take_gradient(units_.front());
+    }
     if (synchronises_) {
       builder_.stream_wait_stream(kComputeStream, post_backward_stream_, "D2.9");
       builder_.stream_wait_stream(kComputeStream, all_reduce_stream_, "D2.9");
@@ -227,7 +242,7 @@ class Fsdp1 : public FrameworkHooks {
       }
     }
     for (Unit& unit : units_) {
-      if (unit.gathered) {  // _catch_all_reshard
+      if (unit.gathered && unit.uses_full) {  // _catch_all_reshard
         const ModuleScope scope(builder_, unit.module);
         reshard(unit, frees_in_backward());
       }
@@ -395,6 +410,7 @@ class Fsdp1 : public FrameworkHooks {
 
   void unshard(Unit& unit) {
     const ModuleScope scope(builder_, unit.module);
+    unit.uses_full = true;
     BufferId shard;
     if (!unit.gathered && has_low_shard()) {
       shard = low_shard(unit);
@@ -413,7 +429,7 @@ class Fsdp1 : public FrameworkHooks {
                                   unshard_stream_, "D2.4");
     builder_.all_gather(unshard_stream_, groups_.shard, unit.shard, padded(unit), gather_type_,
                         "D2.4");
-    builder_.free(shard, "D2.4");
+    builder_.free_recorded(shard, std::array{unshard_stream_}, "D2.4");
   }
 
   /// The shard on the device, in the type of gathers.
@@ -447,12 +463,14 @@ class Fsdp1 : public FrameworkHooks {
     free_events_.pop_front();
   }
 
+  // record_stream of what compute has read (D2.8, E7.8).
   void reshard(Unit& unit, bool frees) {
+    unit.uses_full = false;
     if (!sharded_) {
-      builder_.free(unit.full, "D2.6");
+      builder_.free_recorded(unit.full, std::array{kComputeStream}, "D2.6");
       unit.gathered = false;
     } else if (frees) {
-      builder_.free(unit.full, "D2.6");
+      builder_.free_recorded(unit.full, std::array{kComputeStream}, "D2.6");
       unit.gathered = false;
       if (options_.limit_all_gathers) {
         builder_.host({HostWork::EventRecord}, "D2.5");
@@ -502,6 +520,15 @@ class Fsdp1 : public FrameworkHooks {
 
   // ---- gradients ----
 
+  void take_gradient(Unit& unit) {
+    if (unit.expected == 0 || static_cast<int>(unit.pieces.size()) < unit.expected) {
+      return;
+    }
+    const ModuleScope scope(builder_, unit.module);
+    accumulate(unit);
+    post_accumulate(unit);
+  }
+
   // Autograd joins the gradients of the views, then AccumulateGrad keeps or adds the whole.
   void accumulate(Unit& unit) {
     const BufferId joined = builder_.allocate(low(unit.elements), MemoryClass::Gradients,
@@ -546,7 +573,7 @@ class Fsdp1 : public FrameworkHooks {
         temporary(wire(unit.elements), "cast_gradient", post_backward_stream_, "D2.8");
     fsdp_kernel(builder_, post_backward_stream_, "cast_gradient",
                 low(unit.elements) + wire(unit.elements), "D2.8");
-    builder_.free(unit.gradient, "D2.8");
+    builder_.free_recorded(unit.gradient, std::array{post_backward_stream_}, "D2.8");
     unit.gradient = cast;
   }
 
@@ -558,7 +585,7 @@ class Fsdp1 : public FrameworkHooks {
         temporary(wire(padded(unit)), "padded_gradient", post_backward_stream_, "D2.8");
     fsdp_kernel(builder_, post_backward_stream_, "pad_gradient",
                 wire(unit.elements) + wire(padded(unit)), "D2.8");
-    builder_.free(unit.gradient, "D2.8");
+    builder_.free_recorded(unit.gradient, std::array{post_backward_stream_}, "D2.8");
     unit.gradient = whole;
   }
 
@@ -582,7 +609,7 @@ class Fsdp1 : public FrameworkHooks {
     call.dtype = reduce_type_;
     call.group = groups_.shard;
     builder_.collective(post_backward_stream_, call, "D2.8");
-    builder_.free(unit.gradient, "D2.8");
+    builder_.free_recorded(unit.gradient, std::array{post_backward_stream_}, "D2.8");
     if (is_hybrid(sharding_)) {
       builder_.stream_wait_stream(all_reduce_stream_, post_backward_stream_, "D2.10");
       builder_.all_reduce(all_reduce_stream_, groups_.replicate, unit.shard, reduce_type_, "D2.10");
@@ -597,12 +624,12 @@ class Fsdp1 : public FrameworkHooks {
       const BufferId cast = sharded_buffer(unit);
       fsdp_kernel(builder_, all_reduce_stream_, "cast_gradient", wire(unit.shard) + own(unit.shard),
                   "D2.13");
-      builder_.free(shard, "D2.13");
+      builder_.free_recorded(shard, std::array{all_reduce_stream_}, "D2.13");
       shard = cast;
     }
     if (unit.sharded_gradient.valid()) {
       fsdp_kernel(builder_, all_reduce_stream_, "accumulate", own(unit.shard) * 3, "D2.8");
-      builder_.free(shard, "D2.8");
+      builder_.free_recorded(shard, std::array{all_reduce_stream_}, "D2.8");
     } else {
       unit.sharded_gradient = shard;
     }

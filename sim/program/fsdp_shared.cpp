@@ -5,10 +5,6 @@
 
 namespace zerosim {
 
-bool is_hybrid(FsdpSharding sharding) {
-  return sharding == FsdpSharding::HybridShard || sharding == FsdpSharding::HybridShardZero2;
-}
-
 namespace {
 
 /// Consecutive ranks share the shards of a replica, ranks with the same place in them a shard
@@ -77,9 +73,7 @@ FsdpOptimizer::FsdpOptimizer(const FrameworkContext& context, GroupId group, std
       tensors_(tensors),
       bytes_(dtype_bytes(strategy_.fsdp.parameter_dtype)),
       on_host_(strategy_.fsdp.cpu_offload),
-      moments_allocated_(false) {
-  moments_allocated_ = context.first_step > strategy_.overflow_steps;
-}
+      moments_allocated_(context.first_step > strategy_.overflow_steps) {}
 
 void FsdpOptimizer::initialize() {
   if (moments_allocated_) {
@@ -112,13 +106,7 @@ void FsdpOptimizer::allocate_moments() {
   moments_allocated_ = true;
 }
 
-// One fp32 number that every rank needs, and that the host reads.
-void FsdpOptimizer::reduce_number(std::string_view rule) {
-  builder_.all_reduce(kComputeStream, group_, 1, Dtype::F32, rule);
-  builder_.host_wait_stream(kComputeStream, rule);
-}
-
-// ShardedGradScaler: whether any shard has an infinity.
+// ShardedGradScaler: whether any shard of any rank has an infinity; the host reads the answer.
 void FsdpOptimizer::unscale() {
   const Bytes bytes = Bytes(elements_) * bytes_ * 2;
   if (on_host_) {
@@ -127,7 +115,8 @@ void FsdpOptimizer::unscale() {
     builder_.kernel(kComputeStream, optimizer_kernel("unscale", bytes), HostWork::OptimizerLaunch,
                     "A4.3");
   }
-  reduce_number("A4.3");
+  builder_.all_reduce(kComputeStream, world_, 1, Dtype::F32, "A4.3");
+  builder_.host_wait_stream(kComputeStream, "A4.3");
 }
 
 // clip_grad_norm_: norms of shards are summed over those that hold a replica.

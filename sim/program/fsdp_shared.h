@@ -19,9 +19,6 @@ struct FsdpGroups {
   int reshard_ranks = 0;
 };
 
-/// Shards within nodes, replicas over them.
-[[nodiscard]] bool is_hybrid(FsdpSharding sharding);
-
 /// Adds the groups that the strategy needs to the Program.
 /// \throws ConfigError  if shards or what is kept after the forward do not divide the ranks, or a
 ///                      hybrid strategy does not know the GPUs of a node.
@@ -52,7 +49,6 @@ class FsdpOptimizer {
   void step(const MicroBatch& micro);
 
  private:
-  void reduce_number(std::string_view rule);
   void allocate_moments();
   void unscale();
   void clip();

@@ -33,9 +33,11 @@ void append_backward(const Model& model, const ExecutionStep& step,
     events.push_back({Kind::Backward, step.module, step.operation, false});
   } else if (step.kind == Step::Exit && module.gradient_output) {
     events.push_back({Kind::PreBackward, step.module, -1, false});
-  } else if (step.kind == Step::Enter && module.gradient_output &&
-             module.positional_gradient_input) {
-    events.push_back({Kind::PostBackward, step.module, -1, false});
+  } else if (step.kind == Step::Enter && module.gradient_output) {
+    if (module.positional_gradient_input) {
+      events.push_back({Kind::PostBackward, step.module, -1, false});
+    }
+    events.push_back({Kind::LeaveBackward, step.module, -1, false});
   }
 }
 
@@ -250,6 +252,9 @@ void TrainingWalk::handle(const TrainingEvent& event) {
       if (block_root) {
         builder_.free(checkpoints_[static_cast<std::size_t>(block)], "E5");
       }
+      break;
+    case Kind::LeaveBackward:
+      hooks_.leave_backward(event.module);
       break;
   }
 }

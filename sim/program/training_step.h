@@ -27,7 +27,15 @@ namespace zerosim {
 
 /// One thing that happens in a micro batch, in host order.
 struct TrainingEvent {
-  enum class Kind { PreForward, Forward, PostForward, PreBackward, Backward, PostBackward };
+  enum class Kind {
+    PreForward,
+    Forward,
+    PostForward,
+    PreBackward,
+    Backward,
+    PostBackward,   ///< where DeepSpeed's hook fires (C2.5)
+    LeaveBackward,  ///< all that the module's forward has issued is behind, hook or not
+  };
   Kind kind = Kind::PreForward;
   ModuleId module;
   std::int32_t operation = -1;  ///< of Forward and Backward
@@ -70,6 +78,8 @@ class FrameworkHooks {
   virtual void pre_operator(const Operator&) {}
   virtual void pre_backward(ModuleId) {}
   virtual void post_backward(ModuleId) {}
+  /// Backward has come to where the module's forward began: autograd has no node of it left.
+  virtual void leave_backward(ModuleId) {}
   /// The gradient of `parameter` has been produced into `gradient`, which the framework now owns.
   virtual void gradient_ready(ParameterId parameter, BufferId gradient) = 0;
   virtual void end_backward() {}

@@ -212,6 +212,7 @@ class Zero3 : public FrameworkHooks {
         (void)coordinator_.release(event.module, Pass::Backward);
         break;
       case TrainingEvent::Kind::Backward:
+      case TrainingEvent::Kind::LeaveBackward:
         break;
     }
   }

@@ -57,12 +57,17 @@ void apply_fsdp_name(Strategy& strategy, const std::string& name, const Training
                                   options.sharding != FsdpSharding::HybridShardZero2;
   options.use_orig_params = false;
   complete_fsdp(strategy, flags, assumptions);
-  options.limit_all_gathers = fsdp_release(strategy.torch_version).limits_all_gathers;
+  const FsdpRelease& release = fsdp_release(strategy.torch_version);
+  options.limit_all_gathers = release.limits_all_gathers;
+  options.backward_prefetch = release.backward_prefetch;
   assumptions.emplace_back("FSDP units: each block of the model, and the root with the rest.");
   assumptions.push_back(options.version == 2
                             ? "fully_shard: PyTorch's defaults, one group ahead in backward (D3.6)."
-                            : format("FSDP: PyTorch's defaults: BACKWARD_PRE, no forward prefetch, "
+                            : format("FSDP: PyTorch's defaults: {}, no forward prefetch, "
                                      "limit_all_gathers {}, use_orig_params false (D2.2).",
+                                     options.backward_prefetch == BackwardPrefetch::Pre
+                                         ? "BACKWARD_PRE"
+                                         : "no backward prefetch",
                                      options.limit_all_gathers));
 }
 
@@ -92,10 +97,6 @@ void complete_fsdp(Strategy& strategy, const TrainingFlags& flags,
   if (is_hybrid(options.sharding) && options.shard_group == 0) {
     options.shard_group = flags.gpus_per_node.value_or(0);
   }
-}
-
-bool is_hybrid(FsdpSharding sharding) {
-  return sharding == FsdpSharding::HybridShard || sharding == FsdpSharding::HybridShardZero2;
 }
 
 }  // namespace zerosim::internal

@@ -24,7 +24,4 @@ void apply_fsdp_name(Strategy& strategy, const std::string& name, const Training
 void complete_fsdp(Strategy& strategy, const TrainingFlags& flags,
                    std::vector<std::string>& assumptions);
 
-/// Whether shards are replicated over groups (D2.10).
-[[nodiscard]] bool is_hybrid(FsdpSharding sharding);
-
 }  // namespace zerosim::internal

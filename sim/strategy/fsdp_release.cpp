@@ -17,6 +17,7 @@ const FsdpRelease& fsdp_release(std::string_view torch_version) {
        .reshards_frozen_units = false,
        .zeroes_gradients = true,
        .limits_all_gathers = false,
+       .backward_prefetch = BackwardPrefetch::None,
        .has_hybrid = false,
        .has_original_parameters = false,
        .has_fully_shard = false},

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "sim/strategy/strategy.h"
+
 namespace zerosim {
 
 struct FsdpRelease {
@@ -25,8 +27,9 @@ struct FsdpRelease {
   bool always_pads = false;
   /// A unit of frozen parameters is resharded when its backward ends; else when all ends.
   bool reshards_frozen_units = true;
-  bool zeroes_gradients = false;        ///< zero_grad() fills with zeros; else it forgets
-  bool limits_all_gathers = true;       ///< default of `limit_all_gathers`
+  bool zeroes_gradients = false;   ///< zero_grad() fills with zeros; else it forgets
+  bool limits_all_gathers = true;  ///< default of `limit_all_gathers`
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< default
   bool has_hybrid = true;               ///< HYBRID_SHARD and its ZeRO-2 variant
   bool has_original_parameters = true;  ///< `use_orig_params`
   bool has_fully_shard = true;

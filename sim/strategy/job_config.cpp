@@ -85,9 +85,17 @@ class JobReader {
     }
     FsdpOptions& fsdp = reading_.strategy.fsdp;
     if (replicas == 1) return;
+    if (fsdp.version == 1 && fsdp.sharding == FsdpSharding::NoShard) {
+      section.fail(replicas_key,
+                   "found it with NO_SHARD, which shards nothing that could be replicated",
+                   "fsdp_bad_combination");
+    }
+    const bool keeps_gathered = fsdp.version == 1
+                                    ? fsdp.sharding == FsdpSharding::ShardGradOp ||
+                                          fsdp.sharding == FsdpSharding::HybridShardZero2
+                                    : !fsdp.reshard_after_forward;
     fsdp.shard_group = left;
-    fsdp.sharding =
-        fsdp.reshard_after_forward ? FsdpSharding::HybridShard : FsdpSharding::HybridShardZero2;
+    fsdp.sharding = keeps_gathered ? FsdpSharding::HybridShardZero2 : FsdpSharding::HybridShard;
   }
 
   Strategy complete() {
@@ -251,15 +259,16 @@ class LlmFoundryReader : public JobReader {
     Strategy& strategy = reading_.strategy;
     const char* micro = "device_train_microbatch_size";
     const JsonValue& given = root_.object().raw(micro);
-    if (given.isString() && given.asString() == "auto" && !reading_.flags.micro_batch) {
+    const bool automatic = given.isString() && given.asString() == "auto";
+    if (automatic && !reading_.flags.micro_batch) {
       root_.fail(micro,
                  "found \"auto\", which Composer fills in at run time, expected a number or "
                  "the flag --micro-batch",
                  "auto_batch_unresolved");
     }
     strategy.micro_batch =
-        given.isString() ? *reading_.flags.micro_batch
-                         : count(root_, micro, reading_.flags.micro_batch, "--micro-batch", 1);
+        automatic ? *reading_.flags.micro_batch
+                  : count(root_, micro, reading_.flags.micro_batch, "--micro-batch", 1);
     const std::optional<std::int64_t> total = root_.integer("global_train_batch_size", 1);
     root_.list_if_set("global_train_batch_size");
     strategy.grad_accum =

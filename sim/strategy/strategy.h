@@ -148,6 +148,11 @@ enum class FsdpSharding {
   HybridShardZero2,  ///< ShardGradOp within a node, replicated over nodes
 };
 
+/// Shards within nodes, replicas over them.
+[[nodiscard]] constexpr bool is_hybrid(FsdpSharding sharding) {
+  return sharding == FsdpSharding::HybridShard || sharding == FsdpSharding::HybridShardZero2;
+}
+
 enum class BackwardPrefetch { Pre, Post, None };
 
 /// What becomes a unit of FSDP (D2.1).

@@ -148,6 +148,31 @@ TEST(Fsdp1, FullShardPrefetchesBeforeTheBackwardOfAUnit) {
                           "reduce m2", "free m1", "reduce m1", "free root", "reduce root"));
 }
 
+// Rule 65: the root comes last, also where its own gradients arrive first: its views were made
+// before all else. m0 of 100 elements is a unit by size, m1 of 3 the root's.
+TEST(Fsdp1, TheRootIsReducedLastWhateverItHolds) {
+  Strategy strategy = fsdp();
+  strategy.fsdp.wrap = FsdpWrap::Size;
+  strategy.fsdp.min_num_params = 50;
+  EXPECT_THAT(course(test::build(test::chain({100, 3}), strategy, 2), Phase::Backward),
+              ElementsAre("gather m0", "free m0", "reduce m0", "free root", "reduce root"));
+}
+
+// A unit that runs forward but not backward (m0 is frozen, nothing before it trains) stays gathered
+// under SHARD_GRAD_OP: its reshard after the forward has left it the shard in name only.
+TEST(Fsdp1, FrozenUnitsStayGatheredUnderShardGradOp) {
+  Model model = test::chain({10, 10});
+  model.modules[1].block = 0;
+  model.parameters[0].trainable = false;
+  trace_gradients(model);
+  Strategy strategy = fsdp(FsdpSharding::ShardGradOp);
+  strategy.fsdp.no_sync = false;
+  strategy.grad_accum = 2;
+  const Program program = test::build(model, strategy, 2);
+  EXPECT_THAT(course(program, Phase::Forward, 0), ElementsAre("gather root", "gather m0"));
+  EXPECT_THAT(course(program, Phase::Forward, 1), ElementsAre("gather root"));
+}
+
 TEST(Fsdp1, PostPrefetchesAfterTheBackwardOfAUnit) {
   Strategy strategy = fsdp();
   strategy.fsdp.backward_prefetch = BackwardPrefetch::Post;
@@ -284,6 +309,18 @@ TEST(Fsdp1, OrderIsCheckedInTheFirstIterationOf1_13) {
 //   forward: m3 finds free m1, free m2: waits for m1's
 //   backward: the root, though gathered, finds m2, m3: waits for m2's; m3 and m2 find one; then
 //   m3's is added: m1 finds m3, m3: waits
+// The checks of units under a root without parameters are within the root.
+TEST(Fsdp1, OrderIsCheckedWithinARootWithoutParameters) {
+  Strategy strategy = fsdp();
+  strategy.torch_version = "1.13";
+  strategy.fsdp.wrap = FsdpWrap::Size;
+  strategy.fsdp.min_num_params = 50;
+  const Program program = test::build(test::chain({100, 100}), strategy, 2, 0, 1);
+  EXPECT_THAT(course(program, Phase::Forward),
+              ElementsAre("gather root", "gather root", "gather m0", "free m0", "gather root",
+                          "gather root", "gather m1", "free m1"));
+}
+
 TEST(Fsdp1, LimiterWaitsForTheFreeTwoPlacesBack) {
   Strategy strategy = fsdp();
   strategy.fsdp.limit_all_gathers = true;

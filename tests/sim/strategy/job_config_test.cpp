@@ -138,6 +138,25 @@ TEST(LlmFoundry, Errors) {
               HasSubstr("did you mean \"FULL_SHARD\"?"));
   EXPECT_THAT(refusal("max_seq_len: 64\ndevice_train_microbatch_size: auto\nfsdp_config: {}\n"),
               StartsWith("[auto_batch_unresolved] job.yaml:2:31: device_train_microbatch_size: "));
+  EXPECT_THAT(
+      refusal("max_seq_len: 64\ndevice_train_microbatch_size: \"eight\"\nfsdp_config: {}\n"),
+      HasSubstr("job.yaml:2:31: device_train_microbatch_size: "));
+  EXPECT_THAT(refusal("max_seq_len: 64\nfsdp_config:\n  sharding_strategy: NO_SHARD\n"
+                      "  data_parallel_replicate_degree: 2\n"),
+              HasSubstr("found it with NO_SHARD"));
+}
+
+// Replicas of what keeps its parameters gathered, or not.
+TEST(LlmFoundry, ReplicasAreHybrid) {
+  const auto sharding = [](const std::string& name) {
+    return read(
+               "max_seq_len: 64\ndevice_train_microbatch_size: 1\nfsdp_config:\n"
+               "  sharding_strategy: " +
+               name + "\n  data_parallel_replicate_degree: 2\n")
+        .fsdp.sharding;
+  };
+  EXPECT_EQ(sharding("FULL_SHARD"), FsdpSharding::HybridShard);
+  EXPECT_EQ(sharding("SHARD_GRAD_OP"), FsdpSharding::HybridShardZero2);
 }
 
 }  // namespace
