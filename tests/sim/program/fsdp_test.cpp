@@ -164,7 +164,11 @@ TEST(Fsdp1, FrozenUnitsStayGatheredUnderShardGradOp) {
   Model model = test::chain({10, 10});
   model.modules[1].block = 0;
   model.parameters[0].trainable = false;
-  trace_gradients(model);
+  model.modules[1].gradient_output = false;
+  model.modules[2].positional_gradient_input = false;
+  model.operators[0].output_gradient = false;
+  model.operators[0].gradients.clear();
+  model.operators[1].input_gradient = false;
   Strategy strategy = fsdp(FsdpSharding::ShardGradOp);
   strategy.fsdp.no_sync = false;
   strategy.grad_accum = 2;
