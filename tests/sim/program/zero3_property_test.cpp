@@ -390,6 +390,9 @@ class Follower {
         expect_kernels(event);
         continue;
       }
+      if (event.kind == TrainingEvent::Kind::LeaveBackward) {
+        continue;  // no hook of DeepSpeed
+      }
       events_.push_back(event);
       if (fetches(event)) {
         uses_.push_back({event.module, event.kind == TrainingEvent::Kind::PreBackward,
