@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
 
 #include "sim/base/text.h"
@@ -38,6 +39,7 @@ const NamedFsdp* find_named(const std::string& name) {
 
 std::vector<std::string> fsdp_strategy_names() {
   std::vector<std::string> names;
+  names.reserve(std::size(kNamed));
   for (const NamedFsdp& named : kNamed) names.emplace_back(named.name);
   return names;
 }

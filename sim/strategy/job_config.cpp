@@ -138,7 +138,7 @@ class TorchtitanReader : public JobReader {
     fsdp.reshard_after_forward = policy != "never";
     fsdp.sharding = policy == "never" ? FsdpSharding::ShardGradOp : FsdpSharding::FullShard;
     fsdp.keeps_last_unit = policy == "default";
-    reading_.notes.assumptions.push_back(
+    reading_.notes.assumptions.emplace_back(
         "parallelism: units are the blocks and the root with the rest; torchtitan makes groups of "
         "their own of the embedding and of the last norm with the head.");
     const std::int64_t replicas =
