@@ -393,7 +393,7 @@ Bytes whole(double bytes) {
 /// all-to-all each GPU has its own for the other nodes.
 double leaves_node(const Question& q, const CollectiveCost& cost) {
   if (q.one_node()) return 0;
-  double bytes = static_cast<double>(cost.sent_per_rank.count());
+  auto bytes = static_cast<double>(cost.sent_per_rank.count());
   if (q.op == CollectiveOp::AllToAll) bytes = q.gpus() * q.size * (q.nodes - 1) / q.nodes;
   return bytes * q.side_by_side;
 }

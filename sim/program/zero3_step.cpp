@@ -86,7 +86,7 @@ void Zero3Step::initialize(bool moments) {
 void Zero3Step::allocate_moments() {
   moments_allocated_ = true;
   for (const SubGroup& group : sub_groups_) {
-    const Bytes bytes = Bytes(group.elements) * (2 * kFp32);
+    const Bytes bytes = Bytes(group.elements) * (std::int64_t{2} * kFp32);
     if (group.on_host) {
       builder_.allocate_on_host(bytes, MemoryClass::OptimizerStates, "adam_moments",
                                 /*pinned=*/false, "C1.6");
