@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <utility>
@@ -116,27 +117,38 @@ std::vector<Call> simulated_calls(const Program& program, int step) {
   return calls;
 }
 
+/// Whether a field is the same, and what it is called.
+struct FieldCheck {
+  bool same;
+  const char* name;
+};
+
+std::vector<std::string> names_of_false(std::initializer_list<FieldCheck> checks) {
+  std::vector<std::string> names;
+  for (const FieldCheck& check : checks) {
+    if (!check.same) names.emplace_back(check.name);
+  }
+  return names;
+}
+
 /// What differs between a recorded and a simulated call.
 std::vector<std::string> differing_fields(const Call& recorded, const Call& simulated) {
-  std::vector<std::string> fields;
-  const auto check = [&](bool same, const char* name) {
-    if (!same) fields.emplace_back(name);
-  };
-  check(recorded.op == simulated.op, "operation");
-  check(recorded.reduction.empty() || simulated.reduction.empty() ||
-            recorded.reduction == simulated.reduction,
-        "reduction");
-  check(recorded.phase == simulated.phase, "phase");
-  check(recorded.micro_step == simulated.micro_step, "micro step");
-  check(recorded.input_elements == simulated.input_elements, "input elements");
-  check(recorded.output_elements == simulated.output_elements, "output elements");
-  check(recorded.dtype == simulated.dtype, "type");
-  check(recorded.ranks == simulated.ranks, "group");
-  check(recorded.async == simulated.async, "async");
-  check(recorded.module.empty() || recorded.module == simulated.module, "module");
-  check(!recorded.root || !simulated.root || recorded.root == simulated.root, "root");
-  check(recorded.partner == simulated.partner, "coalescing");
-  return fields;
+  return names_of_false({
+      {recorded.op == simulated.op, "operation"},
+      {recorded.reduction.empty() || simulated.reduction.empty() ||
+           recorded.reduction == simulated.reduction,
+       "reduction"},
+      {recorded.phase == simulated.phase, "phase"},
+      {recorded.micro_step == simulated.micro_step, "micro step"},
+      {recorded.input_elements == simulated.input_elements, "input elements"},
+      {recorded.output_elements == simulated.output_elements, "output elements"},
+      {recorded.dtype == simulated.dtype, "type"},
+      {recorded.ranks == simulated.ranks, "group"},
+      {recorded.async == simulated.async, "async"},
+      {recorded.module.empty() || recorded.module == simulated.module, "module"},
+      {!recorded.root || !simulated.root || recorded.root == simulated.root, "root"},
+      {recorded.partner == simulated.partner, "coalescing"},
+  });
 }
 
 // --------------------------------------------------------------------------------------------
@@ -240,20 +252,28 @@ std::vector<Mark> simulated_marks(const Program& program, int step) {
 }
 
 std::vector<std::string> differing_fields(const Mark& recorded, const Mark& simulated) {
-  std::vector<std::string> fields;
-  const auto check = [&](bool same, const char* name) {
-    if (!same) fields.emplace_back(name);
-  };
   const RecordedMarker& a = recorded.marker;
   const RecordedMarker& b = simulated.marker;
-  check(a.what == b.what, "kind of marker");
-  check(recorded.collectives == simulated.collectives, "collectives before it");
-  check(a.phase == b.phase, "phase");
-  check(a.micro_step == b.micro_step, "micro step");
-  check(a.elements == b.elements, "elements");
-  check(a.names == b.names, "parameters");
-  check(a.module.empty() || a.module == b.module, "module");
-  return fields;
+  return names_of_false({
+      {a.what == b.what, "kind of marker"},
+      {recorded.collectives == simulated.collectives, "collectives before it"},
+      {a.phase == b.phase, "phase"},
+      {a.micro_step == b.micro_step, "micro step"},
+      {a.elements == b.elements, "elements"},
+      {a.names == b.names, "parameters"},
+      {a.module.empty() || a.module == b.module, "module"},
+  });
+}
+
+/// Empty: markers can be compared.
+std::string why_not_compared(const Recording& recording, const Program& program) {
+  if (recording.description.kind == RecordedKind::Fsdp) {
+    return "markers not compared: a Program has none of FSDP's";
+  }
+  for (int step = 0; step < kRecordedSteps; ++step) {
+    if (!recorded_marks(recording, step).empty()) return "";
+  }
+  return program.ranks.front().annotations.empty() ? "" : "markers not compared: it has none";
 }
 
 std::string mark_text(const Mark& mark) {
@@ -466,8 +486,10 @@ ScheduleRow check_schedule(const Recording& recording, std::vector<std::string>&
                        recording.description.notes.end());
     assumptions.insert(assumptions.end(), program.assumptions.begin(), program.assumptions.end());
     row.difference = schedule_difference(recording, program);
-    const bool markers = check.markers && recording.description.kind != RecordedKind::Fsdp;
-    if (!row.difference && markers) row.difference = marker_difference(recording, program);
+    if (!row.difference && check.markers) {
+      row.reason = why_not_compared(recording, program);
+      if (row.reason.empty()) row.difference = marker_difference(recording, program);
+    }
     row.result = row.difference ? ScheduleResult::Differs : ScheduleResult::Identical;
   } catch (const ConfigError& error) {
     row.result = ScheduleResult::Failed;

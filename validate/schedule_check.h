@@ -59,7 +59,7 @@ struct ScheduleRow {
   ScheduleResult result = ScheduleResult::Identical;
   std::array<int, kRecordedSteps> collectives{};  ///< recorded, by step
   std::optional<ScheduleDifference> difference;
-  std::string reason;
+  std::string reason;  ///< why it failed; or why markers that were asked for are not compared
 };
 
 struct ScheduleValidation {

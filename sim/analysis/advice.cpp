@@ -205,15 +205,17 @@ std::string fsdp_course(const FsdpOptions& fsdp) {
     case FsdpSharding::HybridShard:
       break;
   }
-  return "gathers each unit in forward, again in backward, and reduce-scatters its gradient";
+  return "gathers each unit in forward, all but the root again in backward, and reduce-scatters "
+         "its "
+         "gradient";
 }
 
 /// What is sent, in words.
 std::string course_of(const Strategy& strategy, int world_size) {
   if (strategy.framework == Framework::Fsdp) {
-    const auto group = static_cast<int>(strategy.fsdp.shard_group);
     std::string course = fsdp_course(strategy.fsdp);
-    if (group == 0 || group >= world_size) return course;
+    const auto group = static_cast<int>(strategy.fsdp.shard_group);
+    if (!is_hybrid(strategy.fsdp.sharding) || group >= world_size) return course;
     return format("{} among {} GPUs, then all-reduces the shard over {} replicas", course, group,
                   world_size / group);
   }

@@ -12,10 +12,9 @@
 ///   `HostTimes::launch_queue_depth` device operations issued but not ready (rule 0.2). A HostPass
 ///   keeps it for `host_pass_time`; host threads of one node share its memory as if all were in
 ///   one.
-/// - A device operation is *ready* when it is issued, its dependencies have ended and its
-/// predecessor
-///   on the stream has ended. A kernel starts `launch_gap` after that; a copy at once; a StreamWait
-///   ends at once.
+/// - A device operation is *ready* when it is issued, its dependencies have ended and the one
+///   before it on the stream has ended. A kernel starts `launch_gap` after that; a copy at once; a
+///   StreamWait ends at once.
 /// - A copy puts its bytes on the link of its direction, those of pageable memory more of them
 ///   (`HostTimes::pageable_copy`).
 /// - The n-th collectives of all rank classes on a communicator meet (rule 0.3). From its own
@@ -24,8 +23,8 @@
 ///   their summed size; its spans share out the time in proportion to bytes.
 ///
 /// - Where an AllocationObserver asks what has ended, the host thread stands still until the
-/// device's
-///   clock is at its present; where an allocation synchronises the device, until that is idle.
+///   device's clock is at its present; where an allocation synchronises the device, until it is
+///   idle.
 ///
 /// Not modelled: power limits, clocks.
 #pragma once

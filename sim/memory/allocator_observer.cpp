@@ -173,41 +173,11 @@ const std::vector<AllocatorSample>& AllocatorObserver::samples(int rank_class) c
 }
 
 AllocatorObserver::RankAllocator& AllocatorObserver::rank(int rank_class) {
-  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
-           "the rank class is the program's");
-  return ranks_[static_cast<std::size_t>(rank_class)];
+  return ranks_[checked_rank_class(*program_, rank_class)];
 }
 
 const AllocatorObserver::RankAllocator& AllocatorObserver::rank(int rank_class) const {
-  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
-           "the rank class is the program's");
-  return ranks_[static_cast<std::size_t>(rank_class)];
-}
-
-namespace {
-
-class DeviceThatIsDone final : public DeviceProgress {
- public:
-  [[nodiscard]] State state(OpId /*op*/) const override { return State::Ended; }
-};
-
-}  // namespace
-
-void replay(const Program& program, AllocationObserver& observer, int rank_class) {
-  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < program.ranks.size(),
-           "the rank class is the program's");
-  const RankProgram& rank = program.ranks[static_cast<std::size_t>(rank_class)];
-  for (const Op& op : rank.ops) {
-    if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;
-    const BufferId id(op.payload);
-    const Buffer& buffer = rank.buffers[id.index()];
-    if (op.kind == OpKind::Allocate) {
-      observer.poll_device(rank_class, DeviceThatIsDone());
-      observer.on_allocate(rank_class, id, buffer, op, Seconds(0));
-    } else {
-      observer.on_free(rank_class, id, buffer, op, Seconds(0));
-    }
-  }
+  return ranks_[checked_rank_class(*program_, rank_class)];
 }
 
 }  // namespace zerosim

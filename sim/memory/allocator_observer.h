@@ -146,8 +146,4 @@ class AllocatorObserver final : public AllocationObserver {
   std::vector<StreamEvent> events_;  ///< of the present free
 };
 
-/// Gives the Allocate and Free operations of one rank class to `observer` in host order, without
-/// time: a device that is always done.
-void replay(const Program& program, AllocationObserver& observer, int rank_class = 0);
-
 }  // namespace zerosim

@@ -121,36 +121,50 @@ const std::vector<MemorySample>& MemoryLedger::samples(int rank_class) const {
 }
 
 MemoryLedger::RankLedger& MemoryLedger::ledger_of(int rank_class) {
-  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
-           "the rank class is the program's");
-  return ranks_[static_cast<std::size_t>(rank_class)];
+  return ranks_[checked_rank_class(*program_, rank_class)];
 }
 
 const MemoryLedger::RankLedger& MemoryLedger::ledger_of(int rank_class) const {
-  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
-           "the rank class is the program's");
-  return ranks_[static_cast<std::size_t>(rank_class)];
+  return ranks_[checked_rank_class(*program_, rank_class)];
 }
 
 void MemoryLedger::sample(RankLedger& ledger, Seconds now) const {
   if (keep_samples_) ledger.samples.push_back({now, ledger.allocated});
 }
 
-MemoryPeak replay_memory(const Program& program, int rank_class) {
-  MemoryLedger ledger(program);
+std::size_t checked_rank_class(const Program& program, int rank_class) {
   ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < program.ranks.size(),
            "the rank class is the program's");
-  const RankProgram& rank = program.ranks[static_cast<std::size_t>(rank_class)];
+  return static_cast<std::size_t>(rank_class);
+}
+
+namespace {
+
+class DeviceThatIsDone final : public DeviceProgress {
+ public:
+  [[nodiscard]] State state(OpId /*op*/) const override { return State::Ended; }
+};
+
+}  // namespace
+
+void replay(const Program& program, AllocationObserver& observer, int rank_class) {
+  const RankProgram& rank = program.ranks[checked_rank_class(program, rank_class)];
   for (const Op& op : rank.ops) {
     if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;
     const BufferId id(op.payload);
     const Buffer& buffer = rank.buffers[id.index()];
     if (op.kind == OpKind::Allocate) {
-      ledger.on_allocate(rank_class, id, buffer, op, Seconds(0));
+      observer.poll_device(rank_class, DeviceThatIsDone());
+      observer.on_allocate(rank_class, id, buffer, op, Seconds(0));
     } else {
-      ledger.on_free(rank_class, id, buffer, op, Seconds(0));
+      observer.on_free(rank_class, id, buffer, op, Seconds(0));
     }
   }
+}
+
+MemoryPeak replay_memory(const Program& program, int rank_class) {
+  MemoryLedger ledger(program);
+  replay(program, ledger, rank_class);
   return ledger.peak(rank_class);
 }
 

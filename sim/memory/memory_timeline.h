@@ -96,7 +96,14 @@ class MemoryLedger : public AllocationObserver {
   std::vector<RankLedger> ranks_;
 };
 
-/// Replays the Allocate and Free operations of a Program in host order, without time.
+/// `rank_class` as an index into `program.ranks`; aborts through ZS_CHECK if there is none.
+[[nodiscard]] std::size_t checked_rank_class(const Program& program, int rank_class);
+
+/// Gives the Allocate and Free operations of one rank class to `observer` in host order, without
+/// time: a device that is always done.
+void replay(const Program& program, AllocationObserver& observer, int rank_class = 0);
+
+/// What a ledger sees of it.
 [[nodiscard]] MemoryPeak replay_memory(const Program& program, int rank_class = 0);
 
 }  // namespace zerosim

@@ -134,8 +134,8 @@ std::string checkpointing_assumption(const Strategy& strategy) {
 }  // namespace
 
 GroupId add_group(const FrameworkContext& context, const ProcessGroup& group) {
-  const GroupId id(context.program->groups.size());
-  context.program->groups.push_back(group);
+  const GroupId id(context.program.groups.size());
+  context.program.groups.push_back(group);
   context.builder.add_communicator(id, group.name);
   return id;
 }
@@ -190,15 +190,10 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   const GroupId data_parallel(1);
   builder.add_communicator(world, "WORLD");
   builder.add_communicator(data_parallel, "DP");
-  const FrameworkContext context{model,
-                                 strategy,
-                                 builder,
-                                 options.world_size,
-                                 options.first_step,
-                                 world,
-                                 data_parallel,
-                                 any_idle_expert(model, routed, strategy, options),
-                                 &program};
+  const FrameworkContext context{
+      model,   strategy,           builder,
+      program, options.world_size, options.first_step,
+      world,   data_parallel,      any_idle_expert(model, routed, strategy, options)};
   const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
   if (varies(options.routing)) {

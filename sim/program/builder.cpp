@@ -129,6 +129,19 @@ OpId RankProgramBuilder::all_gather(StreamId caller, GroupId group, std::int64_t
   return collective(caller, call, rule);
 }
 
+OpId RankProgramBuilder::reduce_scatter(StreamId caller, GroupId group, std::int64_t input,
+                                        std::int64_t output, Dtype dtype, std::string_view rule,
+                                        ReduceOp reduction) {
+  Collective call;
+  call.kind = CollectiveKind::ReduceScatter;
+  call.input_elements = input;
+  call.output_elements = output;
+  call.dtype = dtype;
+  call.group = group;
+  call.reduction = reduction;
+  return collective(caller, call, rule);
+}
+
 void RankProgramBuilder::stream_wait(StreamId stream, OpId op, std::string_view rule) {
   if (!op.valid() || program_.ops[op.index()].stream == stream) {
     return;

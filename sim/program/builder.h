@@ -60,6 +60,8 @@ class RankProgramBuilder {
                   std::string_view rule, ReduceOp reduction = ReduceOp::Sum);
   OpId all_gather(StreamId caller, GroupId group, std::int64_t input, std::int64_t output,
                   Dtype dtype, std::string_view rule);
+  OpId reduce_scatter(StreamId caller, GroupId group, std::int64_t input, std::int64_t output,
+                      Dtype dtype, std::string_view rule, ReduceOp reduction = ReduceOp::Sum);
   /// `stream` waits for `op`; nothing if `op` is not valid or is on the same stream.
   void stream_wait(StreamId stream, OpId op, std::string_view rule);
   /// `stream` waits for all that `other` holds now.

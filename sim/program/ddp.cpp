@@ -261,12 +261,12 @@ class Ddp : public FrameworkHooks {
     }
     find_unused_ = true;
     if (unused_.empty()) {
-      context.program->assumptions.emplace_back(
+      context.program.assumptions.emplace_back(
           "find_unused_parameters taken as true: some micro batch leaves experts without tokens, "
           "with which DistributedDataParallel stops in the next iteration (D1.1)");
       return;
     }
-    context.program->assumptions.push_back(
+    context.program.assumptions.push_back(
         format("find_unused_parameters taken as true: {} trainable parameters get no gradient ({} "
                "is the first), with which DistributedDataParallel stops in its second iteration "
                "(D1.1)",
@@ -275,16 +275,16 @@ class Ddp : public FrameworkHooks {
 
   void note_assumptions(const FrameworkContext& context) const {
     if (zeroes_gradients_) {
-      context.program->assumptions.emplace_back(
+      context.program.assumptions.emplace_back(
           "gradients are zeroed after a step, not freed: zero_grad's default in PyTorch 1.13");
     }
     if (distributed_ && options_.broadcast_buffers && !model_.buffers.empty()) {
-      context.program->assumptions.emplace_back(
+      context.program.assumptions.emplace_back(
           "the module buffers that rank 0 broadcasts (D1.7) are those that transformers 4.57 "
           "registers");
     }
     if (static_graph_ && options_.find_unused_parameters) {
-      context.program->assumptions.emplace_back(
+      context.program.assumptions.emplace_back(
           "find_unused_parameters has no effect with static_graph, which finds unused parameters "
           "itself; PyTorch warns");
     }

@@ -19,13 +19,12 @@ struct FrameworkContext {
   const Model& model;
   const Strategy& strategy;
   RankProgramBuilder& builder;
+  Program& program;  ///< in the making: groups are added to it, and what is assumed
   int world_size = 1;
   int first_step = 2;
   GroupId world;          ///< default group: stage 3's gathers and reduce-scatters (or MiCS', C11)
   GroupId data_parallel;  ///< its clone: reductions of stages 0 to 2, overflow flags
   bool idle_experts = false;  ///< some micro batch leaves an expert without tokens
-  /// The Program in the making: groups are added to it, and what is assumed.
-  Program* program = nullptr;
 };
 
 /// Adds a communicator to the Program.

@@ -96,7 +96,7 @@ class Fsdp1 : public FrameworkHooks {
     all_reduce_stream_ =
         is_hybrid(sharding_) ? builder_.add_stream("all_reduce") : post_backward_stream_;
     use_model(model_);
-    note_assumptions(context.program->assumptions);
+    note_assumptions(context.program.assumptions);
   }
 
   void initialize() override {
@@ -602,13 +602,8 @@ class Fsdp1 : public FrameworkHooks {
     divide(post_backward_stream_, padded(unit), division_.before);
     BufferId shard = builder_.allocate(wire(unit.shard), MemoryClass::Gradients, "reduced_gradient",
                                        post_backward_stream_, "D2.8");
-    Collective call;
-    call.kind = CollectiveKind::ReduceScatter;
-    call.input_elements = padded(unit);
-    call.output_elements = unit.shard;
-    call.dtype = reduce_type_;
-    call.group = groups_.shard;
-    builder_.collective(post_backward_stream_, call, "D2.8");
+    builder_.reduce_scatter(post_backward_stream_, groups_.shard, padded(unit), unit.shard,
+                            reduce_type_, "D2.8");
     builder_.free_recorded(unit.gradient, std::array{post_backward_stream_}, "D2.8");
     if (is_hybrid(sharding_)) {
       builder_.stream_wait_stream(all_reduce_stream_, post_backward_stream_, "D2.10");

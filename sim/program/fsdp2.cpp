@@ -61,8 +61,7 @@ class Fsdp2 : public FrameworkHooks {
         options_(context.strategy.fsdp),
         builder_(context.builder),
         groups_(fsdp_groups(context)),
-        hybrid_(options_.sharding == FsdpSharding::HybridShard ||
-                options_.sharding == FsdpSharding::HybridShardZero2),
+        hybrid_(is_hybrid(options_.sharding)),
         gather_type_(model_dtype(strategy_.precision)),
         reduce_type_(strategy_.communication_dtype),
         own_type_(options_.parameter_dtype),
@@ -494,7 +493,8 @@ class Fsdp2 : public FrameworkHooks {
     group.arrived.clear();
   }
 
-  // At most two inputs of reduce-scatters live, and compute waits for the older one (D3.8).
+  // Compute waits for the reduce-scatter before, whose input is dropped as the next one is made:
+  // two of them live on the device at most (D3.8).
   void wait_for_reduce_scatter() {
     builder_.stream_wait(kComputeStream, reduce_scatter_, "D3.8");
     reduce_scatter_ = OpId();
@@ -520,7 +520,8 @@ class Fsdp2 : public FrameworkHooks {
     BufferId output = builder_.allocate(wire(group.reduced), MemoryClass::Gradients,
                                         "reduced_gradient", reduce_stream_, "D3.8");
     divide(reduce_stream_, whole, division_.before);
-    reduce_scatter(whole, group.reduced);
+    builder_.reduce_scatter(reduce_stream_, groups_.shard, whole, group.reduced, reduce_type_,
+                            "D3.8", reduction());
     reduce_scatter_ = builder_.last(reduce_stream_);
     if (hybrid_ && !join_replicas(group, output)) {
       return;
@@ -528,17 +529,6 @@ class Fsdp2 : public FrameworkHooks {
     divide(all_reduce_stream_, group.reduced, division_.after);
     keep(group, output);
     group.post_reduce = builder_.last(all_reduce_stream_);
-  }
-
-  void reduce_scatter(std::int64_t input, std::int64_t output) {
-    Collective call;
-    call.kind = CollectiveKind::ReduceScatter;
-    call.input_elements = input;
-    call.output_elements = output;
-    call.dtype = reduce_type_;
-    call.group = groups_.shard;
-    call.reduction = reduction();
-    builder_.collective(reduce_stream_, call, "D3.8");
   }
 
   // HSDP: sums over replicas, on a stream and a communicator of its own.

@@ -59,11 +59,6 @@ class SizePolicy {
   std::vector<std::vector<std::size_t>> children_;
 };
 
-bool is_block(const Model& model, const Module& module) {
-  return module.block >= 0 &&
-         (!module.parent.valid() || model.modules[module.parent.index()].block != module.block);
-}
-
 bool has_class(const Module& module, const std::vector<std::string>& classes) {
   return std::find(classes.begin(), classes.end(), module.class_name) != classes.end();
 }
@@ -81,7 +76,8 @@ std::vector<bool> wrapped_modules(const Model& model, const FsdpOptions& options
     case FsdpWrap::TransformerLayer:
       for (std::size_t i = 0; i < wrapped.size(); ++i) {
         const Module& module = model.modules[i];
-        wrapped[i] = classes.empty() ? is_block(model, module) : has_class(module, classes);
+        wrapped[i] =
+            classes.empty() ? is_block_root(model, ModuleId(i)) : has_class(module, classes);
       }
       break;
   }

@@ -10,9 +10,6 @@ namespace {
 
 using Direction = Copy::Direction;
 
-constexpr int kFp32 = 4;
-constexpr int kFp64 = 8;
-
 }  // namespace
 
 bool offloads_optimizer(const Strategy& strategy) {

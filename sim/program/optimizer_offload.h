@@ -27,6 +27,10 @@
 
 namespace zerosim {
 
+/// Bytes of an element.
+inline constexpr int kFp32 = 4;
+inline constexpr int kFp64 = 8;
+
 /// Whether the optimizer's states are on the host. Device "nvme" is read as "cpu" below stage 3
 /// (A2).
 [[nodiscard]] bool offloads_optimizer(const Strategy& strategy);

@@ -103,7 +103,8 @@ struct Collective {
   int root = -1;         ///< of broadcast and reduce
 };
 
-/// Full vector as nccl-tests counts it: output of a gather, input of a reduce-scatter.
+/// Full vector as nccl-tests counts it: output of a gather, input of a reduce-scatter or
+/// all-to-all.
 [[nodiscard]] Bytes collective_size(const Collective& collective);
 
 struct Copy {

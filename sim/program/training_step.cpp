@@ -12,12 +12,6 @@ namespace {
 using Kind = TrainingEvent::Kind;
 using Step = ExecutionStep::Kind;
 
-bool is_block_root_of(const Model& model, ModuleId id) {
-  const Module& module = model.modules[id.index()];
-  return module.block >= 0 &&
-         (!module.parent.valid() || model.modules[module.parent.index()].block != module.block);
-}
-
 void append_forward(const ExecutionStep& step, bool recompute, std::vector<TrainingEvent>& events) {
   const Kind kind = step.kind == Step::Enter     ? Kind::PreForward
                     : step.kind == Step::Compute ? Kind::Forward
@@ -54,7 +48,7 @@ void append_recompute(const Model& model, ModuleId block, std::size_t last,
 }
 
 ModuleId block_root_above(const Model& model, ModuleId id) {
-  while (!is_block_root_of(model, id)) {
+  while (!is_block_root(model, id)) {
     id = model.modules[id.index()].parent;
   }
   return id;
@@ -72,6 +66,12 @@ bool unpacks(const Model& model, const ExecutionStep& step) {
 
 }  // namespace
 
+bool is_block_root(const Model& model, ModuleId id) {
+  const Module& module = model.modules[id.index()];
+  return module.block >= 0 &&
+         (!module.parent.valid() || model.modules[module.parent.index()].block != module.block);
+}
+
 std::vector<TrainingEvent> training_events(const Model& model,
                                            ActivationCheckpointing checkpointing) {
   std::vector<TrainingEvent> events;
@@ -85,8 +85,7 @@ std::vector<TrainingEvent> training_events(const Model& model,
     // A block that no gradient comes to is not computed again (rule 79).
     const bool in_block = model.modules[step.module.index()].block >= 0;
     if (checkpointing == ActivationCheckpointing::Full && step.kind == Step::Exit &&
-        is_block_root_of(model, step.module) &&
-        model.modules[step.module.index()].gradient_output) {
+        is_block_root(model, step.module) && model.modules[step.module.index()].gradient_output) {
       append_recompute(model, step.module, i, events);
     } else if (checkpointing == ActivationCheckpointing::NonReentrant && in_block &&
                unpacks(model, step) && block_root_above(model, step.module) != recomputed) {
@@ -208,10 +207,6 @@ bool TrainingWalk::checkpointed(ModuleId module) const {
   return recomputes_blocks(strategy_.checkpointing) && model_.modules[module.index()].block >= 0;
 }
 
-bool TrainingWalk::is_block_root(ModuleId module) const {
-  return is_block_root_of(model_, module);
-}
-
 bool TrainingWalk::is_in_leaf(ModuleId module) const {
   for (; module.valid(); module = model_.modules[module.index()].parent) {
     if (model_.modules[module.index()].leaf) {
@@ -222,7 +217,7 @@ bool TrainingWalk::is_in_leaf(ModuleId module) const {
 }
 
 void TrainingWalk::handle(const TrainingEvent& event) {
-  const bool block_root = checkpointed(event.module) && is_block_root(event.module);
+  const bool block_root = checkpointed(event.module) && is_block_root(model_, event.module);
   const int block = model_.modules[event.module.index()].block;
   switch (event.kind) {
     case Kind::PreForward:

@@ -42,6 +42,9 @@ struct TrainingEvent {
   bool recompute = false;       ///< inside backward: checkpointing (C12)
 };
 
+/// Whether the module is a transformer block, the whole of it.
+[[nodiscard]] bool is_block_root(const Model& model, ModuleId id);
+
 /// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block
 /// when backward reaches it, before the hooks of its backward (C12.1); NonReentrant when backward
 /// first needs a tensor that the block's forward has kept, up to that tensor: the modules that are
@@ -120,7 +123,6 @@ class TrainingWalk {
   void produce_gradient(const Operator& op, ParameterId id);
   void synchronize_timer(int step);
   [[nodiscard]] bool checkpointed(ModuleId module) const;
-  [[nodiscard]] bool is_block_root(ModuleId module) const;
   [[nodiscard]] bool is_in_leaf(ModuleId module) const;
 
   struct Saved {

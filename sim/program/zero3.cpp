@@ -295,6 +295,9 @@ class Zero3 : public FrameworkHooks {
         saved.push_back(id);
       }
     }
+    if (saved.empty()) {
+      return;
+    }
     std::vector<BufferId>& held = held_[module];
     for (const BufferId buffer : gathers_.leave_to_autograd(saved)) {
       held.push_back(buffer);

@@ -5,15 +5,9 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/program/optimizer_offload.h"
 
 namespace zerosim {
-
-namespace {
-
-constexpr int kFp32 = 4;
-constexpr int kFp64 = 8;
-
-}  // namespace
 
 Zero3Gradients::Zero3Gradients(const FrameworkContext& context, const Zero3Partition& partition,
                                const Zero3Step& step, StreamId stream)
@@ -31,7 +25,7 @@ Zero3Gradients::Zero3Gradients(const FrameworkContext& context, const Zero3Parti
   node_ = strategy_.gpus_per_node;
   const std::int64_t nodes_of_world = node_ > 0 ? world_size_ / node_ : 1;
   if (zero_.quantized_gradients && node_ == 0 && world_size_ > 1) {
-    context.program->assumptions.emplace_back(
+    context.program.assumptions.emplace_back(
         "zero_quantized_gradients: all ranks are on one node, since no cluster says otherwise: "
         "gradients are not quantised (C10.2)");
   }
@@ -129,8 +123,8 @@ void Zero3Gradients::reduce_bucket() {
 
 void Zero3Gradients::all_reduce_bucket() {
   kernel("divide", Bytes(bucket_elements_) * bytes_ * 2, "C6.4");
-  collective(CollectiveKind::AllReduce, bucket_elements_, bucket_elements_,
-             strategy_.communication_dtype, partition_.group(), "C6.4");
+  builder_.all_reduce(stream_, partition_.group(), bucket_elements_, strategy_.communication_dtype,
+                      "C6.4");
 }
 
 void Zero3Gradients::reduce_scatter(const std::vector<ParameterId>& parameters) {
@@ -155,8 +149,8 @@ void Zero3Gradients::reduce_scatter(const std::vector<ParameterId>& parameters) 
     kernel("flatten", wire(whole) * 2, "C6.4");
   }
   kernel("divide", wire(whole) * 2, "C6.4");
-  collective(CollectiveKind::ReduceScatter, whole, pieces, strategy_.communication_dtype,
-             partition_.group(), "C6.4");
+  builder_.reduce_scatter(stream_, partition_.group(), whole, pieces, strategy_.communication_dtype,
+                          "C6.4");
   builder_.free(flat, "C6.4");
   builder_.free(cast, "C6.4");
 }
@@ -197,7 +191,12 @@ void Zero3Gradients::reduce_quantized(ParameterId id) {
 }
 
 void Zero3Gradients::all_to_all(std::int64_t elements, Dtype dtype, GroupId group) {
-  collective(CollectiveKind::AllToAll, elements, elements, dtype, group, "C10.2");
+  Collective call;
+  call.kind = CollectiveKind::AllToAll;
+  call.input_elements = call.output_elements = elements;
+  call.dtype = dtype;
+  call.group = group;
+  builder_.collective(stream_, call, "C10.2");
 }
 
 // C11: `all_reduce_coalesced` of the bucket's pieces.
@@ -207,8 +206,8 @@ void Zero3Gradients::reduce_over_replicas() {
     pieces += piece(entry.parameter);
   }
   kernel("divide", Bytes(pieces) * gradient_bytes_ * 2, "C11");
-  collective(CollectiveKind::AllReduce, pieces, pieces, strategy_.grad_accum_dtype,
-             partition_.replica_group(), "C11");
+  builder_.all_reduce(stream_, partition_.replica_group(), pieces, strategy_.grad_accum_dtype,
+                      "C11");
 }
 
 // ---- Pieces ------------------------------------------------------------------------------------
@@ -275,17 +274,6 @@ void Zero3Gradients::copy(Copy::Direction direction, Bytes bytes) {
   copy.bytes = bytes;
   copy.pinned = zero_.offload_optimizer.pin_memory;
   builder_.copy(stream_, copy, "C8.6");
-}
-
-void Zero3Gradients::collective(CollectiveKind kind, std::int64_t input, std::int64_t output,
-                                Dtype dtype, GroupId group, std::string_view rule) {
-  Collective collective;
-  collective.kind = kind;
-  collective.input_elements = input;
-  collective.output_elements = output;
-  collective.dtype = dtype;
-  collective.group = group;
-  builder_.collective(stream_, collective, rule);
 }
 
 }  // namespace zerosim

@@ -65,8 +65,6 @@ class Zero3Gradients {
   void hand_to_step(ParameterId id);
   void kernel(std::string_view name, Bytes bytes, std::string_view rule);
   void copy(Copy::Direction direction, Bytes bytes);
-  void collective(CollectiveKind kind, std::int64_t input, std::int64_t output, Dtype dtype,
-                  GroupId group, std::string_view rule);
 
   const Model& model_;
   const Strategy& strategy_;

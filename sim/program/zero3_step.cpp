@@ -11,9 +11,6 @@ namespace {
 
 using Direction = Copy::Direction;
 
-constexpr int kFp32 = 4;
-constexpr int kFp64 = 8;
-
 }  // namespace
 
 Zero3Step::Zero3Step(const FrameworkContext& context, const Zero3Partition& partition)

@@ -120,6 +120,7 @@ class TorchtitanReader : public JobReader {
     ConfigSection training = reading_.root.section_or_empty("training");
     ConfigSection checkpointing = reading_.root.section_or_empty("activation_checkpoint");
     ConfigSection optimizer = reading_.root.section_or_empty("optimizer");
+    refuse_old_places(training);
     read_parallelism(parallelism);
     read_training(training);
     read_checkpointing(checkpointing);
@@ -131,6 +132,18 @@ class TorchtitanReader : public JobReader {
   }
 
  private:
+  /// Degrees were keys of `training` once; read there they would be lost.
+  void refuse_old_places(ConfigSection& training) {
+    for (const char* key :
+         {"data_parallel_degree", "data_parallel_replicate_degree", "data_parallel_shard_degree",
+          "tensor_parallel_degree", "fsdp_reshard_after_forward"}) {
+      if (training.is_set(key)) {
+        training.fail(key, "found a key of older releases, expected it in the section parallelism",
+                      "unknown_key_job");
+      }
+    }
+  }
+
   void read_parallelism(ConfigSection& section) {
     FsdpOptions& fsdp = reading_.strategy.fsdp;
     const std::string policy = section.word_or("fsdp_reshard_after_forward", "default",
@@ -175,10 +188,12 @@ class TorchtitanReader : public JobReader {
     read_types(section);
     strategy.gradient_clipping = section.number_or("max_norm", 1.0, 0, 1e30, listing());
     strategy.fsdp.cpu_offload = section.boolean_or("enable_cpu_offload", false, listing());
-    ignore(section, {"dataset", "dataset_path", "seq_len", "steps", "dtype", "compile", "gc_freq",
-                     "gc_debug", "seed", "deterministic", "warmup_steps", "data_parallel_degree",
-                     "tensor_parallel_degree", "fsdp_reshard_after_forward",
-                     "debug_moe_force_load_balance"});
+    if (section.boolean("compile").value_or(false)) {
+      reading_.notes.assumptions.emplace_back(
+          "training.compile: true: torch.compile is not simulated, kernels are eager PyTorch's.");
+    }
+    ignore(section, {"dataset", "dataset_path", "seq_len", "steps", "dtype", "gc_freq", "gc_debug",
+                     "seed", "deterministic", "warmup_steps", "debug_moe_force_load_balance"});
   }
 
   void read_types(ConfigSection& section) {
@@ -350,8 +365,8 @@ class LlmFoundryReader : public JobReader {
     }
   }
 
-  /// composer/trainer/_scale_schedule and mosaic_fsdp_utils.get_mixed_precision: PURE: all in the
-  /// low type; DEFAULT: gradients are reduced in fp32; FULL: nothing is cast.
+  /// Composer's get_mixed_precision: PURE: all in the low type; DEFAULT: gradients are reduced in
+  /// fp32; FULL: nothing is cast.
   void read_types(ConfigSection& section) {
     Strategy& strategy = reading_.strategy;
     const std::string word =

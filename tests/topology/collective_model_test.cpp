@@ -288,6 +288,31 @@ TEST(CollectiveCost, OneRankANodeUsesOnlyTheNetwork) {
   EXPECT_NEAR(transfer, 0.5 * 1'073'741'824 / 48e9, 1e-9);
 }
 
+// All-to-all of 1 GiB over 8 GPUs: each keeps an eighth and sends V = 7/8 S with the links' speed;
+// one step of latency: 8.4 + 3.4 us, NVLink, Simple.
+TEST(CollectiveCost, AllToAllByHand) {
+  const Cluster cluster = load_cluster("dgx-a100-80");
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllToAll, 1_GiB);
+  const double sent = 7.0 / 8 * 1'073'741'824;
+  EXPECT_EQ(static_cast<double>(cost.sent_per_rank.count()), sent);
+  const double transfer = sent / link_capacity(cluster, Kind::IntraNode).per_second();
+  EXPECT_NEAR(load_of(cost, Kind::IntraNode), sent, 1);
+  EXPECT_NEAR(cost.idle_time(cluster).count(),
+              11.8e-6 + transfer + cluster.node.nccl.kappa * std::sqrt(11.8e-6 * transfer), 1e-9);
+  EXPECT_EQ(cost.inter_node, Bytes(0));
+}
+
+// Two nodes: half of what each of the 8 GPUs of a node has is for the other: 8 S / 2 through its
+// NICs, 8 x 24 GB/s.
+TEST(CollectiveCost, AllToAllBetweenNodesSharesTheNics) {
+  const Cluster cluster = load_cluster("dgx-a100-80", 2);
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllToAll, 1_GiB);
+  const double leaves = 8 * 1'073'741'824.0 / 2;
+  EXPECT_NEAR(static_cast<double>(cost.inter_node.count()), leaves, 1);
+  EXPECT_NEAR(load_of(cost, Kind::Network), leaves, 1);
+  EXPECT_NEAR(cost.idle_time(cluster).count() - cost.delay.count(), leaves / 192e9, 1e-9);
+}
+
 // Rank i of each of two nodes, for eight i at once: of eight NICs (192 GB/s) each group has 24
 // GB/s, and the network carries the bytes of all eight.
 TEST(CollectiveCost, GroupsSideBySideShareTheNics) {

@@ -337,6 +337,11 @@ TEST(ScheduleCheck, MarkersDifferOnRequest) {
                         "    recorded   release of 64000 elements, module wte: wpe.weight, fwd of "
                         "micro step 0, after 3 collectives\n"));
   EXPECT_TRUE(schedule_validation_json(validation)["rows"][0]["difference"]["is_marker"].asBool());
+  // Without any, and of FSDP, the row says so.
+  EXPECT_EQ(row(test::recording_text("ds_s3_bf16_w2"), true).reason,
+            "markers not compared: it has none");
+  EXPECT_EQ(row(test::recording_text("fsdp_full_pre_w2"), true).reason,
+            "markers not compared: a Program has none of FSDP's");
   // One that is not there.
   const ScheduleRow missing = row(test::changed(text, release + ",\n", ""), true);
   ASSERT_EQ(missing.result, ScheduleResult::Differs);

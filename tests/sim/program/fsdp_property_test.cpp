@@ -13,7 +13,6 @@
 // Shards hold sum P'_u / N elements; what a step allocates and does not keep is freed in it.
 
 #include <map>
-#include <random>
 
 #include <gtest/gtest.h>
 
@@ -21,6 +20,7 @@
 #include "sim/program/fsdp_units.h"
 #include "tests/sim/program/models.h"
 #include "tests/sim/program/programs.h"
+#include "tests/sim/program/random.h"
 
 namespace zerosim {
 namespace {
@@ -28,17 +28,7 @@ namespace {
 constexpr int kSeeds = 8;
 constexpr int kCasesPerSeed = 250;
 
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : engine_(seed) {}
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool chance(int percent) { return between(1, 100) <= percent; }
-
- private:
-  std::mt19937_64 engine_;
-};
+using test::Random;
 
 struct Case {
   Model model;

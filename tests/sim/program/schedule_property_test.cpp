@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <random>
 #include <set>
 #include <tuple>
 
@@ -19,6 +18,7 @@
 #include "sim/base/text.h"
 #include "tests/sim/program/models.h"
 #include "tests/sim/program/programs.h"
+#include "tests/sim/program/random.h"
 
 namespace zerosim {
 namespace {
@@ -26,18 +26,7 @@ namespace {
 constexpr int kSeeds = 8;
 constexpr int kCasesPerSeed = 500;
 
-/// Our own mapping to a range: the standard's distributions differ between libraries.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : engine_(seed) {}
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool chance(int percent) { return between(1, 100) <= percent; }
-
- private:
-  std::mt19937_64 engine_;
-};
+using test::Random;
 
 struct Case {
   Model model;

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <random>
 #include <set>
 #include <string>
 #include <tuple>
@@ -26,6 +25,7 @@
 #include "sim/program/training_step.h"
 #include "tests/sim/program/models.h"
 #include "tests/sim/program/programs.h"
+#include "tests/sim/program/random.h"
 #include "tests/sim/program/zero3_reading.h"
 
 namespace zerosim {
@@ -34,18 +34,7 @@ namespace {
 constexpr int kSeeds = 8;
 constexpr int kCasesPerSeed = 200;
 
-/// Our own mapping to a range: the standard's distributions differ between libraries.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : engine_(seed) {}
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool chance(int percent) { return between(1, 100) <= percent; }
-
- private:
-  std::mt19937_64 engine_;
-};
+using test::Random;
 
 /// \name Models: real module structures; their sizes are drawn anew for each case
 ///@{
@@ -207,7 +196,7 @@ Strategy random_strategy(Random& random, int world_size) {
   zero.sub_group_size = random.chance(50) ? 1'000'000'000 : random.between(1, 2000);
   zero.allgather_sequential = random.chance(10);
   zero.use_all_reduce_for_fetch_params = random.chance(10);
-  if (world_size % 2 == 0 && !zero.use_all_reduce_for_fetch_params && random.chance(25)) {
+  if (world_size % 2 == 0 && random.chance(25)) {
     zero.hpz_partition_size = 2;
   }
   const Precision precisions[] = {Precision::Bf16, Precision::Fp16, Precision::Fp32};

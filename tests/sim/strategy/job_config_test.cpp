@@ -83,6 +83,14 @@ TEST(Torchtitan, Errors) {
   EXPECT_EQ(refusal(head + "  data_parallel_shard_degree: 4\n"),
             "[world_size_mismatch] job.yaml:4:31: parallelism.data_parallel_shard_degree: found 4, "
             "expected -1 or 16: 16 GPUs over 1 replica");
+  EXPECT_EQ(
+      refusal("training:\n  local_batch_size: 1\n  tensor_parallel_degree: 2\n"
+              "parallelism: {}\n"),
+      "[unknown_key_job] job.yaml:3:27: training.tensor_parallel_degree: found a key of older "
+      "releases, expected it in the section parallelism");
+  EXPECT_THAT(
+      read("training:\n  local_batch_size: 1\n  compile: true\nparallelism: {}\n").assumptions,
+      testing::Contains(HasSubstr("torch.compile is not simulated")));
   EXPECT_THAT(read(head + "  tensor_parallel_degree: 2\n").not_simulated->what(),
               HasSubstr("tensor_parallel_degree: zerosim does not simulate tensor"));
   EXPECT_EQ(
