@@ -54,6 +54,43 @@ ModuleId block_root_above(const Model& model, ModuleId id) {
   return id;
 }
 
+bool recomputes_when_unpacked(ActivationCheckpointing checkpointing) {
+  return checkpointing == ActivationCheckpointing::NonReentrant ||
+         checkpointing == ActivationCheckpointing::PerOperator;
+}
+
+// Operators whose results PerOperator keeps: torchtitan's list of saved operations, attention and
+// each second matrix product of a block, from the first on (parallelize_llama.py).
+std::vector<bool> kept_results(const Model& model) {
+  std::vector<bool> kept(model.operators.size());
+  int block = -1;
+  int products = 0;
+  for (const ExecutionStep& step : model.forward) {
+    if (step.kind != Step::Compute) {
+      continue;
+    }
+    const int own_block = model.modules[step.module.index()].block;
+    if (own_block != block) {
+      block = own_block;
+      products = 0;
+    }
+    const auto operation = static_cast<std::size_t>(step.operation);
+    const OperatorKind kind = model.operators[operation].kind;
+    const bool product = kind == OperatorKind::Linear && products++ % 2 == 0;
+    kept[operation] = block >= 0 && (product || kind == OperatorKind::Attention);
+  }
+  return kept;
+}
+
+// Whether the operator reads what its block was given, which a checkpoint keeps.
+bool reads_block_input(const Model& model, const Operator& op) {
+  const int block = model.modules[op.module.index()].block;
+  return std::any_of(op.sources.begin(), op.sources.end(), [&](Value source) {
+    const Operator& producer = model.operators[static_cast<std::size_t>(source)];
+    return model.modules[producer.module.index()].block != block;
+  });
+}
+
 // Whether backward reads a tensor that the operator's forward kept. Dropout is taken as off.
 bool unpacks(const Model& model, const ExecutionStep& step) {
   if (step.kind != Step::Compute) {
@@ -87,7 +124,7 @@ std::vector<TrainingEvent> training_events(const Model& model,
     if (checkpointing == ActivationCheckpointing::Full && step.kind == Step::Exit &&
         is_block_root(model, step.module) && model.modules[step.module.index()].gradient_output) {
       append_recompute(model, step.module, i, events);
-    } else if (checkpointing == ActivationCheckpointing::NonReentrant && in_block &&
+    } else if (recomputes_when_unpacked(checkpointing) && in_block &&
                unpacks(model, step) && block_root_above(model, step.module) != recomputed) {
       recomputed = block_root_above(model, step.module);
       append_recompute(model, recomputed, i, events);
@@ -125,6 +162,12 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
     blocks = std::max(blocks, model.modules[op.module.index()].block + 1);
   }
   checkpoints_.resize(static_cast<std::size_t>(blocks));
+  kept_results_.resize(model.operators.size());
+  if (strategy.checkpointing == ActivationCheckpointing::PerOperator) {
+    is_kept_ = kept_results(model);
+  } else {
+    is_kept_.assign(model.operators.size(), false);
+  }
 }
 
 TrainingWalk::Course TrainingWalk::course_of(const Model& model) const {
@@ -233,6 +276,12 @@ void TrainingWalk::handle(const TrainingEvent& event) {
       break;
     case Kind::PostForward:
       hooks_.post_forward(event.module, event.recompute);
+      if (event.module == ModuleId(0)) {  // the output is dropped, the loss stays
+        for (BufferId& cache : caches_) {
+          builder_.free(cache, "E5");
+        }
+        caches_.clear();
+      }
       break;
     case Kind::PreBackward:
       builder_.set_phase(Phase::Backward);
@@ -256,6 +305,10 @@ void TrainingWalk::handle(const TrainingEvent& event) {
 
 void TrainingWalk::save_for_backward(std::size_t operation) {
   const OperatorCost& cost = course_->costs[operation];
+  const Operator& op = course_->model->operators[operation];
+  if (cost.saves_own_input && checkpointed(op.module) && reads_block_input(*course_->model, op)) {
+    return;  // the checkpoint is that tensor
+  }
   if (cost.logits.count() > 0) {
     saved_[operation].logits =
         builder_.allocate(cost.logits, MemoryClass::Logits, "logits", kComputeStream, "E5");
@@ -294,20 +347,47 @@ void TrainingWalk::cast_weight(std::size_t operation, bool keep) {
 void TrainingWalk::forward(const TrainingEvent& event) {
   const auto operation = static_cast<std::size_t>(event.operation);
   const OperatorCost& cost = course_->costs[operation];
-  hooks_.pre_operator(course_->model->operators[operation]);
+  const Operator& op = course_->model->operators[operation];
+  hooks_.pre_operator(op);
   const bool keep = !checkpointed(event.module) || event.recompute;
   BufferId working_set;
   if (keep) {
     save_for_backward(operation);
   } else {
+    keep_results(operation);
     working_set = builder_.allocate(cost.input + cost.output, MemoryClass::Activations,
                                     "working_set", kComputeStream, "E5");
   }
-  cast_weight(operation, keep);
-  for (const Kernel& kernel : cost.forward) {
-    builder_.kernel(kComputeStream, kernel, HostWork::KernelLaunch, "F5");
+  BufferId workspace;
+  if (cost.forward_workspace.count() > 0) {
+    workspace = builder_.allocate(cost.forward_workspace, MemoryClass::Logits, "logits_copies",
+                                  kComputeStream, "E5");
   }
+  if (event.recompute && is_kept_[operation]) {
+    // What was kept is now what the operators that read it have saved.
+    builder_.free(kept_results_[operation], "E5");
+  } else {
+    cast_weight(operation, keep);
+    for (const Kernel& kernel : cost.forward) {
+      builder_.kernel(kComputeStream, kernel, HostWork::KernelLaunch, "F5");
+    }
+  }
+  builder_.free(workspace);
   builder_.free(working_set);
+}
+
+// What a recomputed block's forward leaves behind besides its checkpoint.
+void TrainingWalk::keep_results(std::size_t operation) {
+  const OperatorCost& cost = course_->costs[operation];
+  const Operator& op = course_->model->operators[operation];
+  if (is_kept_[operation]) {
+    kept_results_[operation] = builder_.allocate(cost.output, MemoryClass::Activations,
+                                                 "kept_result", kComputeStream, "E5");
+  }
+  if (op.caches_result && batch_.code == ModelCode::TransformersOld) {
+    caches_.push_back(builder_.allocate(cost.output, MemoryClass::Activations, "key_value_cache",
+                                        kComputeStream, "E5"));
+  }
 }
 
 void TrainingWalk::backward(const TrainingEvent& event) {

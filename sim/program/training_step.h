@@ -46,8 +46,8 @@ struct TrainingEvent {
 [[nodiscard]] bool is_block_root(const Model& model, ModuleId id);
 
 /// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block
-/// when backward reaches it, before the hooks of its backward (C12.1); NonReentrant when backward
-/// first needs a tensor that the block's forward has kept, up to that tensor: the modules that are
+/// when backward reaches it, before the hooks of its backward (C12.1); NonReentrant and PerOperator
+/// when backward first needs a tensor that the block's forward has kept, up to that tensor: the modules that are
 /// open there have no post-forward (C12.3).
 [[nodiscard]] std::vector<TrainingEvent> training_events(const Model& model,
                                                          ActivationCheckpointing checkpointing);
@@ -116,6 +116,7 @@ class TrainingWalk {
   void handle(const TrainingEvent& event);
   void forward(const TrainingEvent& event);
   void backward(const TrainingEvent& event);
+  void keep_results(std::size_t operation);
   void save_for_backward(std::size_t operation);
   void free_saved(std::size_t operation);
   void cast_weight(std::size_t operation, bool keep);
@@ -139,6 +140,9 @@ class TrainingWalk {
   const Course* course_ = nullptr;     ///< of this micro batch
   std::vector<Saved> saved_;           ///< by operator
   std::vector<BufferId> checkpoints_;  ///< by block
+  std::vector<bool> is_kept_;            ///< by operator: PerOperator keeps its result
+  std::vector<BufferId> kept_results_;   ///< by operator
+  std::vector<BufferId> caches_;         ///< keys and values that the forward returns
   Bytes checkpoint_bytes_;
   BufferId gradient_;  ///< gradient of the last operator's input
   bool autocast_;      ///< fp32 weights, low-precision compute (DDP and single)

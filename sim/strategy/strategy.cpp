@@ -24,11 +24,12 @@ constexpr std::array<Name<Precision>, 3> kPrecisions = {{
     {Precision::Fp16, "fp16"},
     {Precision::Bf16, "bf16"},
 }};
-constexpr std::array<Name<ActivationCheckpointing>, 4> kCheckpointings = {{
+constexpr std::array<Name<ActivationCheckpointing>, 5> kCheckpointings = {{
     {ActivationCheckpointing::None, "none"},
     {ActivationCheckpointing::Full, "full"},
     {ActivationCheckpointing::Selective, "selective"},
     {ActivationCheckpointing::NonReentrant, "nonreentrant"},
+    {ActivationCheckpointing::PerOperator, "per_operator"},
 }};
 constexpr std::array<Name<OptimizerKind>, 3> kOptimizers = {{
     {OptimizerKind::AdamFused, "adamw_fused"},

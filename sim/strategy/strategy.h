@@ -24,12 +24,15 @@ enum class Framework { Single, Ddp, DeepSpeed, Fsdp };
 enum class Precision { Fp32, Fp16, Bf16 };
 
 /// Full: each block is recomputed as a whole, by PyTorch's reentrant variant (C12.1). NonReentrant:
-/// by the other, `use_reentrant=False` (C12.3). Selective: the attention core alone.
-enum class ActivationCheckpointing { None, Full, Selective, NonReentrant };
-/// Whether each block keeps only its input for the backward.
+/// by the other, `use_reentrant=False` (C12.3). Selective: the attention core alone. PerOperator:
+/// as NonReentrant, but the results of attention and of every second product of a block are kept
+/// (torchtitan's selective checkpointing "op").
+enum class ActivationCheckpointing { None, Full, Selective, NonReentrant, PerOperator };
+/// Whether each block keeps its input for the backward and computes again what it does not keep.
 [[nodiscard]] constexpr bool recomputes_blocks(ActivationCheckpointing checkpointing) {
   return checkpointing == ActivationCheckpointing::Full ||
-         checkpointing == ActivationCheckpointing::NonReentrant;
+         checkpointing == ActivationCheckpointing::NonReentrant ||
+         checkpointing == ActivationCheckpointing::PerOperator;
 }
 
 /// Names and temporaries as in data/cases/README.md.
@@ -236,6 +239,7 @@ struct Strategy {
   /// fp32 master weight and moments, bytes a trained element: 12 for Adam and LAMB.
   int optimizer_state_bytes = 12;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
+  bool liger_kernel = false;     ///< the Trainer's use_liger_kernel: `batch_with_kernels`
   bool throughput_timer = true;  ///< timers.throughput: device synchronise each micro batch (0.7)
   bool comms_logger = false;     ///< device synchronise after each collective (0.7)
   bool wall_clock_breakdown = false;
