@@ -160,6 +160,9 @@ MemoryReport simulated(const CsvTable& table, const std::vector<CsvCell>& cells,
   if (!trust.empty() && trust != "A") {
     throw Skip{format("trust {}: settings that the simulation needs are missing", trust)};
   }
+  if (cell_or_blank(table, cells, "activation_checkpointing").empty()) {
+    throw Skip{"activation_checkpointing is empty: the peak depends on it"};
+  }
   const RunReading reading = read_run(table, cells);
   if (!reading.run) throw Skip{reading.why};
   for (const std::string& sentence : reading.run->assumptions) {

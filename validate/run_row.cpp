@@ -351,11 +351,12 @@ class RunReader {
     if (cells_.text("flash_attention").empty()) {
       run_.assumptions.emplace_back("attention is not said: taken as flash attention");
     }
-    if (cells_.text("compile") == "yes") {
-      run_.assumptions.emplace_back(
-          "torch.compile is not modelled: what fusion need not keep is counted");
-    }
     read_kernels(cells_.text("notes"), batch);
+    if (cells_.text("compile") == "yes") {
+      batch.kernels = ElementwiseKernels::Compiled;
+      run_.assumptions.emplace_back(
+          "torch.compile: of blocks, not of the loss; fused kernels take the time of eager ones");
+    }
     // accelerate names its FSDP "1" since it has a second one; transformers was at 4.40 then.
     if (habits_.library == Library::HuggingFace && !has(cells_.text("framework"), "DeepSpeed")) {
       batch.code = ModelCode::TransformersOld;

@@ -25,7 +25,7 @@
 /// frameworks whose code is not PyTorch's or DeepSpeed's, adapters, optimizers other than Adam,
 /// offloaded activations, rows without model, batch or sequence.
 ///
-/// Not modelled: torch.compile, fp8; the row's assumptions say so. Links are those of the preset
+/// Not modelled: the time that torch.compile saves, fp8; the row's assumptions say so. Links are those of the preset
 /// that has the GPU's kind of machine, whatever intra_node and inter_node say.
 #pragma once
 

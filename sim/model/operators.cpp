@@ -146,6 +146,7 @@ class CostModel {
     cost_.logits = Bytes(0);
     cost_.backward_workspace = Bytes(0);
     cost_.saves_own_input = false;
+    cost_.gradient_over_saved = false;
   }
 
   /// Whether the operator uses a trainable matrix, or one of fewer dimensions.
@@ -313,7 +314,17 @@ class CostModel {
     forward("activation", per_element(2 * element_));
     backward_input("activation_gradient", per_element(3 * element_));
     cost_.saved = cost_.input;
+    write_over_saved();
     scale_gradient();
+  }
+
+  [[nodiscard]] bool fuses_swiglu() const {
+    return batch_.kernels == ElementwiseKernels::Liger ||
+           batch_.kernels == ElementwiseKernels::Compiled;
+  }
+  /// LigerSiLUMulFunction.backward puts the gradients of gate and up in their places.
+  void write_over_saved() {
+    cost_.gradient_over_saved = batch_.kernels == ElementwiseKernels::Liger;
   }
 
   void multiply() {
@@ -321,7 +332,8 @@ class CostModel {
     backward_input("multiply_gradient", per_element(std::int64_t{2} * 3 * element_), 2);
     cost_.saved = cost_.input;
     // One of the factors is silu's result, which backward computes again from the gate.
-    if (batch_.kernels == ElementwiseKernels::Liger) cost_.saved = cost_.output;
+    if (fuses_swiglu()) cost_.saved = cost_.output;
+    write_over_saved();
     scale_gradient();
   }
 

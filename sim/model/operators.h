@@ -55,10 +55,11 @@
 /// attention whose values are narrower than its keys.
 ///
 /// **Fused kernels** (`BatchShape::kernels`) change what is kept, as their autograd functions save
-/// it: RMSNorm its input alone (2 h); Liger's SwiGLU gate and up, not silu's result (4 f for 6 f).
-/// Their launches are still counted as eager.
+/// it: RMSNorm its input alone (2 h); SwiGLU gate and up, not silu's result (4 f for 6 f). Inductor's
+/// partitioner, which recomputes element-wise operators, comes to the same. Their kernels are still
+/// counted as eager.
 ///
-/// Not modelled: torch.compile, copies that repeat k and v for grouped queries.
+/// Not modelled: the time that fusion saves, copies that repeat k and v for grouped queries.
 #pragma once
 
 #include <cstdint>
@@ -105,7 +106,8 @@ enum class LossKind {
 enum class ElementwiseKernels {
   Eager,       ///< the model code's own, operator by operator
   FusedNorms,  ///< Triton kernels for norms and rotary
-  Liger,       ///< those and one for SwiGLU (LigerSiLUMulFunction)
+  Liger,       ///< those and one for SwiGLU (LigerSiLUMulFunction), gradients over gate and up
+  Compiled,    ///< torch.compile: element-wise operators are computed again, not kept
 };
 
 /// Whose code runs the model, where tensors differ.
@@ -140,6 +142,8 @@ struct OperatorCost {
   Bytes backward_workspace;  ///< extra while its backward runs (fp32 gradients of the logits)
   /// `saved` is the operator's input as it is, so that a block whose input that is keeps it once.
   bool saves_own_input = false;
+  /// The gradient of its input is written over `saved`.
+  bool gradient_over_saved = false;
 };
 
 /// "Linear"

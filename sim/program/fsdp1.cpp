@@ -105,13 +105,15 @@ class Fsdp1 : public FrameworkHooks {
       elements += unit.shard;
     }
     allocate_own(own(elements), MemoryClass::Parameters, "parameter_shards", "D2.1");
-    std::int64_t buffers = 0;
+    Bytes buffers;
     for (const ModuleBuffer& buffer : model_.buffers) {
-      buffers += buffer.elements;
+      // Only floating point is cast.
+      const Dtype dtype = buffer.dtype == Dtype::F32 ? options_.buffer_dtype : buffer.dtype;
+      buffers += Bytes(buffer.elements) * dtype_bytes(dtype);
     }
-    if (buffers > 0) {
-      builder_.allocate(Bytes(buffers) * dtype_bytes(options_.buffer_dtype),
-                        MemoryClass::Parameters, "module_buffers", kComputeStream, "D2.13");
+    if (buffers.count() > 0) {
+      builder_.allocate(buffers, MemoryClass::Parameters, "module_buffers", kComputeStream,
+                        "D2.13");
     }
     optimizer_.initialize();
     if (options_.cpu_offload) {

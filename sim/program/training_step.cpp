@@ -1,6 +1,7 @@
 #include "sim/program/training_step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/strategy/deepspeed_release.h"
@@ -163,6 +164,7 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
   }
   checkpoints_.resize(static_cast<std::size_t>(blocks));
   kept_results_.resize(model.operators.size());
+  gradient_of_.assign(model.operators.size(), kNoGradient);
   if (strategy.checkpointing == ActivationCheckpointing::PerOperator) {
     is_kept_ = kept_results(model);
   } else {
@@ -230,7 +232,7 @@ void TrainingWalk::micro_batch(const MicroBatch& micro) {
     handle(event);
   }
   builder_.set_module(ModuleId());
-  builder_.free(gradient_);
+  drop_gradients();
   for (BufferId& checkpoint : checkpoints_) {  // of blocks whose input needs no gradient
     builder_.free(checkpoint, "E5");
   }
@@ -276,6 +278,12 @@ void TrainingWalk::handle(const TrainingEvent& event) {
       break;
     case Kind::PostForward:
       hooks_.post_forward(event.module, event.recompute);
+      if (block_root && event.recompute &&
+          strategy_.checkpointing == ActivationCheckpointing::Full) {
+        // CheckpointFunction.backward holds what it has computed again.
+        recomputed_output_ = builder_.allocate(checkpoint_bytes_, MemoryClass::Activations,
+                                               "recomputed_output", kComputeStream, "C12.1");
+      }
       if (event.module == ModuleId(0)) {  // the output is dropped, the loss stays
         for (BufferId& cache : caches_) {
           builder_.free(cache, "E5");
@@ -298,6 +306,9 @@ void TrainingWalk::handle(const TrainingEvent& event) {
       }
       break;
     case Kind::LeaveBackward:
+      if (block_root) {
+        builder_.free(recomputed_output_, "C12.1");
+      }
       hooks_.leave_backward(event.module);
       break;
   }
@@ -393,6 +404,8 @@ void TrainingWalk::keep_results(std::size_t operation) {
 void TrainingWalk::backward(const TrainingEvent& event) {
   const auto operation = static_cast<std::size_t>(event.operation);
   const OperatorCost& cost = course_->costs[operation];
+  const Operator& op = course_->model->operators[operation];
+  const int own = std::exchange(gradient_of_[operation], kNoGradient);
   BufferId workspace;
   if (cost.backward_workspace.count() > 0) {
     const bool logits = cost.logits.count() > 0;
@@ -400,22 +413,78 @@ void TrainingWalk::backward(const TrainingEvent& event) {
         cost.backward_workspace, logits ? MemoryClass::Logits : MemoryClass::TemporaryBuffers,
         logits ? "logits_gradient" : "backward_workspace", kComputeStream, "E5");
   }
-  BufferId input_gradient;
-  if (cost.input.count() > 0) {
-    input_gradient = builder_.allocate(cost.input, MemoryClass::Activations, "activation_gradient",
-                                       kComputeStream, "E1");
-  }
+  hand_on_gradient(operation, own);
   for (const Kernel& kernel : cost.backward_input) {
     builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
   }
   for (const Kernel& kernel : cost.backward_weights) {
     builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
   }
-  produce_gradients(course_->model->operators[operation]);
+  produce_gradients(op);
   builder_.free(workspace);
   free_saved(operation);
-  builder_.free(gradient_);
-  gradient_ = input_gradient;
+  release_gradient(own);
+}
+
+// Gradients of what the operator read: its own result's where each part of a sum gets that, else
+// new ones.
+void TrainingWalk::hand_on_gradient(std::size_t operation, int own) {
+  const OperatorCost& cost = course_->costs[operation];
+  const Operator& op = course_->model->operators[operation];
+  if (cost.input.count() == 0) {
+    return;
+  }
+  const bool passes_on = op.kind == OperatorKind::ResidualAdd ||
+                         (op.kind == OperatorKind::Dropout && cost.backward_input.empty());
+  if (passes_on && own != kNoGradient) {
+    for (const Value source : op.sources) {
+      add_gradient(source, own);
+    }
+    return;
+  }
+  BufferId memory;
+  if (cost.gradient_over_saved) {
+    memory = std::exchange(saved_[operation].activations, BufferId());
+  } else {
+    memory = builder_.allocate(cost.input, MemoryClass::Activations, "activation_gradient",
+                               kComputeStream, "E1");
+  }
+  flowing_.push_back({memory, 1});
+  const auto made = static_cast<int>(flowing_.size()) - 1;
+  for (const Value source : op.sources) {
+    add_gradient(source, made);
+  }
+  release_gradient(made);
+}
+
+// A second gradient of one result is added to the first.
+void TrainingWalk::add_gradient(Value result, int gradient) {
+  const auto producer = static_cast<std::size_t>(result);
+  if (!course_->model->operators[producer].output_gradient ||
+      gradient_of_[producer] != kNoGradient) {
+    return;
+  }
+  gradient_of_[producer] = gradient;
+  ++flowing_[static_cast<std::size_t>(gradient)].holders;
+}
+
+void TrainingWalk::release_gradient(int gradient) {
+  if (gradient == kNoGradient) {
+    return;
+  }
+  FlowingGradient& flowing = flowing_[static_cast<std::size_t>(gradient)];
+  if (--flowing.holders == 0) {
+    builder_.free(flowing.memory);
+  }
+}
+
+// Those that no operator's backward took: of experts without tokens.
+void TrainingWalk::drop_gradients() {
+  for (FlowingGradient& flowing : flowing_) {
+    builder_.free(flowing.memory);
+  }
+  flowing_.clear();
+  gradient_of_.assign(gradient_of_.size(), kNoGradient);
 }
 
 void TrainingWalk::produce_gradients(const Operator& op) {

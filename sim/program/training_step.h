@@ -117,6 +117,10 @@ class TrainingWalk {
   void forward(const TrainingEvent& event);
   void backward(const TrainingEvent& event);
   void keep_results(std::size_t operation);
+  void hand_on_gradient(std::size_t operation, int own);
+  void add_gradient(Value result, int gradient);
+  void release_gradient(int gradient);
+  void drop_gradients();
   void save_for_backward(std::size_t operation);
   void free_saved(std::size_t operation);
   void cast_weight(std::size_t operation, bool keep);
@@ -129,6 +133,13 @@ class TrainingWalk {
   struct Saved {
     BufferId activations, logits, cast_weight;
   };
+  /// A gradient between two operators' backwards: of one result, or, where a sum handed it on, of
+  /// several.
+  struct FlowingGradient {
+    BufferId memory;
+    int holders = 0;
+  };
+  static constexpr int kNoGradient = -1;
 
   const Model& model_;
   const Strategy& strategy_;
@@ -144,7 +155,9 @@ class TrainingWalk {
   std::vector<BufferId> kept_results_;   ///< by operator
   std::vector<BufferId> caches_;         ///< keys and values that the forward returns
   Bytes checkpoint_bytes_;
-  BufferId gradient_;  ///< gradient of the last operator's input
+  std::vector<FlowingGradient> flowing_;  ///< of this micro batch
+  std::vector<int> gradient_of_;          ///< by operator: its result's, of `flowing_`
+  BufferId recomputed_output_;            ///< of the block whose backward runs
   bool autocast_;      ///< fp32 weights, low-precision compute (DDP and single)
 };
 

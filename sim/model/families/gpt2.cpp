@@ -83,6 +83,7 @@ class Gpt2Layout : public Layout {
   void run() override {
     assembler_.enter("", config_.big_code ? "GPTBigCodeForCausalLM" : "GPT2LMHeadModel");
     assembler_.enter("transformer", named("Model"));
+    if (config_.big_code) register_causal_mask();
     const Value tokens = layers_.embedding("transformer.wte", shape_.vocab, shape_.hidden);
     const Value positions =
         layers_.embedding("transformer.wpe", shape_.max_positions, shape_.hidden);
@@ -94,6 +95,11 @@ class Gpt2Layout : public Layout {
     x = layers_.linear("lm_head", shape_.hidden, shape_.vocab, x, "Linear",
                        config_.tied ? "transformer.wte.weight" : "");
     assembler_.exit(layers_.loss(shape_.vocab, x));
+  }
+
+  /// One byte an element.
+  void register_causal_mask() {
+    assembler_.register_buffer("bias", shape_.max_positions * shape_.max_positions, Dtype::U8);
   }
 
   Value run_conv1d(const std::string& path, std::int64_t inputs, std::int64_t outputs, Value x) {
@@ -112,9 +118,10 @@ class Gpt2Layout : public Layout {
   /// The dropout of the attention scores is part of the Attention operator, wherever its module is.
   Value run_attention(const std::string& path, Value x) {
     assembler_.enter(path, named("Attention"), {x});
-    // A causal mask, one byte an element, and what it masks with.
-    assembler_.register_buffer("bias", shape_.max_positions * shape_.max_positions, Dtype::U8);
-    if (!config_.big_code) assembler_.register_buffer("masked_bias", 1, Dtype::F32);
+    if (!config_.big_code) {
+      register_causal_mask();
+      assembler_.register_buffer("masked_bias", 1, Dtype::F32);
+    }
     Value y = run_conv1d(path + ".c_attn", shape_.hidden, attention_width(), x);
     // Keys and values are views of it.
     if (config_.big_code) {
