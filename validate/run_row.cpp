@@ -386,6 +386,10 @@ class RunReader {
     flags.optimizer = optimizer_of(cells_.text("optimizer"), habits_.fused_optimizer);
     flags.checkpointing =
         checkpointing_of(cells_.text("activation_checkpointing"), run_.assumptions);
+    if (habits_.library == Library::Torchtitan &&
+        flags.checkpointing == ActivationCheckpointing::Full) {
+      flags.checkpointing = ActivationCheckpointing::NonReentrant;  // checkpoint_wrapper's default
+    }
     flags.gpus_per_node = run_.experiment.cluster.gpus_per_node;
     if (types.weights != Dtype::F32) flags.ddp.parameter_dtype = types.weights;
     return flags;
