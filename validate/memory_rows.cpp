@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -153,6 +154,18 @@ std::optional<double> number_before(std::string_view text, std::string_view word
 
 // ---- simulated jobs ---------------------------------------------------------------------------
 
+void add_once(std::vector<std::string>& sentences, std::string sentence) {
+  if (std::find(sentences.begin(), sentences.end(), sentence) == sentences.end()) {
+    sentences.push_back(std::move(sentence));
+  }
+}
+
+/// The title of where a row comes from: what stands before its address.
+std::string source_of(const CsvTable& table, const std::vector<CsvCell>& cells) {
+  const std::string& source = cell_or_blank(table, cells, "source");
+  return source.substr(0, source.find(" | "));
+}
+
 /// The memory of the training job that a row describes.
 MemoryReport simulated(const CsvTable& table, const std::vector<CsvCell>& cells,
                        std::vector<std::string>& assumptions) {
@@ -165,11 +178,7 @@ MemoryReport simulated(const CsvTable& table, const std::vector<CsvCell>& cells,
   }
   const RunReading reading = read_run(table, cells);
   if (!reading.run) throw Skip{reading.why};
-  for (const std::string& sentence : reading.run->assumptions) {
-    if (std::find(assumptions.begin(), assumptions.end(), sentence) == assumptions.end()) {
-      assumptions.push_back(sentence);
-    }
-  }
+  for (const std::string& sentence : reading.run->assumptions) add_once(assumptions, sentence);
   try {
     return replayed_memory(reading.run->experiment, reading.run->strategy);
   } catch (const ConfigError& error) {
@@ -215,7 +224,9 @@ Validation validate_runs(const CsvTable& table) {
   const std::size_t peak = table.column("peak_memory_gb");
   for (const std::vector<CsvCell>& cells : table.rows) {
     const std::optional<double> printed = csv_number(table, cells, peak, {0, kLargestNumber});
-    if (printed) compare_run(table, cells, *printed, out);
+    if (!printed) continue;
+    compare_run(table, cells, *printed, out);
+    out.rows.back().source = source_of(table, cells);
   }
   return out;
 }
@@ -382,8 +393,19 @@ void compare_row(const Row& row, Validation& out) {
 
 }  // namespace
 
+Validation validate_memory_rows(std::span<const std::string> paths) {
+  Validation all;
+  for (const std::string& path : paths) {
+    Validation own = validate_memory_rows(read_csv(path));
+    all.input += (all.input.empty() ? "" : ", ") + own.input;
+    std::move(own.rows.begin(), own.rows.end(), std::back_inserter(all.rows));
+    for (std::string& sentence : own.assumptions) add_once(all.assumptions, std::move(sentence));
+  }
+  return all;
+}
+
 Validation validate_memory_rows(const std::string& path) {
-  return validate_memory_rows(read_csv(path));
+  return validate_memory_rows(std::span(&path, 1));
 }
 
 Validation validate_memory_rows(const CsvTable& table) {
@@ -394,7 +416,13 @@ Validation validate_memory_rows(const CsvTable& table) {
                              "precision", "offload", "per_gpu_gb", "per_cpu_gb", "what", "notes"}) {
     (void)table.column(column);
   }
-  for (const std::vector<CsvCell>& cells : table.rows) compare_row(Row(table, cells), out);
+  for (const std::vector<CsvCell>& cells : table.rows) {
+    const std::size_t before = out.rows.size();
+    compare_row(Row(table, cells), out);
+    for (std::size_t i = before; i < out.rows.size(); ++i) {
+      out.rows[i].source = source_of(table, cells);
+    }
+  }
   return out;
 }
 
