@@ -442,17 +442,26 @@ void TrainingWalk::hand_on_gradient(std::size_t operation, int own) {
     }
     return;
   }
-  BufferId memory;
   if (cost.gradient_over_saved) {
-    memory = std::exchange(saved_[operation].activations, BufferId());
-  } else {
-    memory = builder_.allocate(cost.input, MemoryClass::Activations, "activation_gradient",
-                               kComputeStream, "E1");
+    give_gradient(std::exchange(saved_[operation].activations, BufferId()), op.sources);
+    return;
   }
+  // The factors of a product have one each; what else reads several tensors gets one for all.
+  const std::size_t parts = op.kind == OperatorKind::Multiply ? op.sources.size() : 1;
+  const std::span<const Value> sources = op.sources;
+  for (std::size_t i = 0; i < parts; ++i) {
+    const Bytes bytes(cost.input.count() / static_cast<std::int64_t>(parts));
+    give_gradient(builder_.allocate(bytes, MemoryClass::Activations, "activation_gradient",
+                                    kComputeStream, "E1"),
+                  parts > 1 ? sources.subspan(i, 1) : sources);
+  }
+}
+
+void TrainingWalk::give_gradient(BufferId memory, std::span<const Value> results) {
   flowing_.push_back({memory, 1});
   const auto made = static_cast<int>(flowing_.size()) - 1;
-  for (const Value source : op.sources) {
-    add_gradient(source, made);
+  for (const Value result : results) {
+    add_gradient(result, made);
   }
   release_gradient(made);
 }

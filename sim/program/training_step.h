@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -118,6 +119,7 @@ class TrainingWalk {
   void backward(const TrainingEvent& event);
   void keep_results(std::size_t operation);
   void hand_on_gradient(std::size_t operation, int own);
+  void give_gradient(BufferId memory, std::span<const Value> results);
   void add_gradient(Value result, int gradient);
   void release_gradient(int gradient);
   void drop_gradients();
