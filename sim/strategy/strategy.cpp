@@ -32,10 +32,11 @@ constexpr std::array<Name<ActivationCheckpointing>, 5> kCheckpointings = {{
     {ActivationCheckpointing::NonReentrant, "nonreentrant"},
     {ActivationCheckpointing::PerOperator, "per_operator"},
 }};
-constexpr std::array<Name<OptimizerKind>, 3> kOptimizers = {{
+constexpr std::array<Name<OptimizerKind>, 4> kOptimizers = {{
     {OptimizerKind::AdamFused, "adamw_fused"},
     {OptimizerKind::AdamTorchForeach, "adamw_torch_foreach"},
     {OptimizerKind::AdamTorch, "adamw_torch"},
+    {OptimizerKind::Adam8bit, "adamw_8bit"},
 }};
 constexpr std::array<Name<Dtype>, 3> kWeights = {{
     {Dtype::F32, "fp32"},
