@@ -191,8 +191,8 @@ Bytes peak_of_kind(const MemoryReport& memory, const std::string& kind) {
   if (kind.starts_with("allocated")) return memory.peak_allocated;
   if (kind.find("reserved") < kind.find(';')) return memory.peak_reserved;
   if (kind.starts_with("nvidia-smi") || kind.starts_with("process")) return needed(memory);
-  throw Skip{format("peak_memory_kind \"{}\" is none of allocated, reserved, nvidia-smi, process",
-                    kind)};
+  throw Skip{
+      format("peak_memory_kind \"{}\" is none of allocated, reserved, nvidia-smi, process", kind)};
 }
 
 /// GB of the printed figure, if `kind` says that GB was printed for GiB.
@@ -205,13 +205,13 @@ void compare_run(const CsvTable& table, const std::vector<CsvCell>& cells, doubl
                  Validation& out) {
   const std::string& kind = cell_or_blank(table, cells, "peak_memory_kind");
   const std::string id = cell_or_blank(table, cells, "id");
-  const std::string what = format("{}, {}: {}", cell_or_blank(table, cells, "model"),
-                                  cell_or_blank(table, cells, "strategy"),
-                                  kind.substr(0, kind.find_first_of("(;")));
+  const std::string what =
+      format("{}, {}: {}", cell_or_blank(table, cells, "model"),
+             cell_or_blank(table, cells, "strategy"), kind.substr(0, kind.find_first_of("(;")));
   try {
     const MemoryReport memory = simulated(table, cells, out.assumptions);
-    out.rows.push_back(compared_row(id, what, "GB", peak_of_kind(memory, kind).gb(),
-                                    in_gb(printed, kind)));
+    out.rows.push_back(
+        compared_row(id, what, "GB", peak_of_kind(memory, kind).gb(), in_gb(printed, kind)));
   } catch (const Skip& skip) {
     out.rows.push_back(skipped_row(id, what, skip.why));
   }
@@ -350,8 +350,8 @@ void compare_measured(const Row& row, Validation& out) {
   const std::string& what = row.text("what");
   const bool after_step = what.starts_with("steady allocated after the step");
   if (!after_step && what != "peak allocated") {
-    throw Skip{format("\"{}\" does not say whose figure it is: of tensors, allocator or process",
-                      what)};
+    throw Skip{
+        format("\"{}\" does not say whose figure it is: of tensors, allocator or process", what)};
   }
   const MemoryReport memory = simulated(row.table(), row.cells(), out.assumptions);
   const Bytes predicted = after_step ? memory.after_step : memory.peak_allocated;
@@ -366,7 +366,7 @@ struct Kind {
 
 constexpr std::array kKinds = {
     Kind{"formula", compare_formula},          Kind{"formula_max_model", compare_largest_model},
-    Kind{"measured_max_model", skip_largest}, Kind{"estimate", compare_estimate},
+    Kind{"measured_max_model", skip_largest},  Kind{"estimate", compare_estimate},
     Kind{"estimator", skip_other_estimator},   Kind{"estimator_cold", compare_estimator},
     Kind{"estimator_live", compare_estimator}, Kind{"measured", compare_measured},
 };

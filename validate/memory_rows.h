@@ -3,8 +3,8 @@
 ///
 /// Two kinds of tables, told apart by their header. The one has (at least) the columns kind, model,
 /// params_b (1e9 parameters), strategy, world_size, gpu_memory_gb, precision, offload, per_gpu_gb,
-/// per_cpu_gb, what and notes; the order is free. A row gives one figure for each of its answers. By
-/// `kind`:
+/// per_cpu_gb, what and notes; the order is free. A row gives one figure for each of its answers.
+/// By `kind`:
 ///
 /// - formula: per_gpu_gb, GB = 1e9 bytes, against paper_model_states, rounded as the ZeRO paper
 ///   prints (`paper_figure`);
@@ -23,8 +23,8 @@
 /// ("nvidia-smi", "process"); "probably GiB" that GiB were printed as GB.
 ///
 /// Skipped with a reason: other estimates and estimators, the largest models that ran, figures of
-/// no said kind, rows whose `trust` is below A (settings are missing), runs that read_run refuses or
-/// that do not say whether activations are recomputed, and rows that lack what a formula needs.
+/// no said kind, rows whose `trust` is below A (settings are missing), runs that read_run refuses
+/// or that do not say whether activations are recomputed, and rows that lack what a formula needs.
 #pragma once
 
 #include <span>

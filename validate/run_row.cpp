@@ -102,8 +102,9 @@ FrameworkHabits habits_of(const std::string& framework) {
 
 std::optional<std::string> preset_named(const std::string& name) {
   std::string lower = name;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
   const std::vector<std::string> names = model_preset_names();
   const bool known = std::find(names.begin(), names.end(), lower) != names.end();
   return known ? std::optional<std::string>(lower) : std::nullopt;
@@ -139,8 +140,8 @@ struct ShapeColumns {
     }
     if (mlp != "gelu2" && mlp != "relu2") throw NoRun{format("mlp_type \"{}\" is not known", mlp)};
     if (kv_heads != heads && kv_heads != 1) {
-      throw NoRun{format("a {} model with {} heads of keys and values is none of our families",
-                         mlp, kv_heads)};
+      throw NoRun{format("a {} model with {} heads of keys and values is none of our families", mlp,
+                         kv_heads)};
     }
     return format(R"({{"model_type": "{}", "n_embd": {}, "n_layer": {}, "n_head": {}, )"
                   R"("n_inner": {}, "vocab_size": {}, "n_positions": {}, )"
@@ -163,8 +164,7 @@ Model model_of_columns(const Cells& cells, std::vector<std::string>& assumptions
     const auto others = static_cast<double>(parameter_count(build(1, true)) - shape.hidden);
     vocab = std::llround((*billions * kBillion - others) / static_cast<double>(shape.hidden));
     if (*vocab < 1) throw NoRun{"vocab is empty, and params_b leaves nothing for it"};
-    assumptions.push_back(
-        format("vocabulary {}: what params_b leaves for a tied table", *vocab));
+    assumptions.push_back(format("vocabulary {}: what params_b leaves for a tied table", *vocab));
     return build(*vocab, true);
   }
   if (!billions) return build(*vocab, true);
@@ -196,18 +196,12 @@ struct GpuName {
 
 /// README of the measurements: names to look up in gpus.csv, once a trailing GB is dropped.
 constexpr std::array kGpuNames = {
-    GpuName{"A100-80", "A100-SXM4-80"},
-    GpuName{"A100", "A100-SXM4-80"},
-    GpuName{"A100-40", "A100-SXM4-40"},
-    GpuName{"A100-SXM4", "A100-SXM4-80"},
-    GpuName{"A800-80", "A800-SXM4-80"},
-    GpuName{"H100-80", "H100-SXM5-80"},
-    GpuName{"H100-SXM-96", "H100-SXM-96-HBM2e"},
-    GpuName{"H200-SXM", "H200-SXM-141"},
-    GpuName{"B200-180", "B200-SXM-180"},
-    GpuName{"B200-SXM", "B200-SXM-180"},
-    GpuName{"V100-32", "V100-SXM2-32"},
-    GpuName{"RTX6000-24", "QUADRO-RTX-6000-24"},
+    GpuName{"A100-80", "A100-SXM4-80"},          GpuName{"A100", "A100-SXM4-80"},
+    GpuName{"A100-40", "A100-SXM4-40"},          GpuName{"A100-SXM4", "A100-SXM4-80"},
+    GpuName{"A800-80", "A800-SXM4-80"},          GpuName{"H100-80", "H100-SXM5-80"},
+    GpuName{"H100-SXM-96", "H100-SXM-96-HBM2e"}, GpuName{"H200-SXM", "H200-SXM-141"},
+    GpuName{"B200-180", "B200-SXM-180"},         GpuName{"B200-SXM", "B200-SXM-180"},
+    GpuName{"V100-32", "V100-SXM2-32"},          GpuName{"RTX6000-24", "QUADRO-RTX-6000-24"},
     GpuName{"RTXA6000-48", "RTX-A6000-48"},
 };
 
@@ -305,7 +299,7 @@ Offload offload_of(const std::string& words) {
   return {has(words, "optimizer"), has(words, "params_cpu")};
 }
 
-/// Kernels and loss that the notes name.
+/// Kernels and loss that the notes, or the words on the peak, name.
 void read_kernels(const std::string& notes, BatchShape& batch) {
   const bool liger_loss = has_any(notes, {"Liger fused linear cross-entropy", "kernels-liger"});
   if (has_any(notes, {"fused Triton cross-entropy", "foak-fast-kernels"}) || liger_loss) {
@@ -351,7 +345,7 @@ class RunReader {
     if (cells_.text("flash_attention").empty()) {
       run_.assumptions.emplace_back("attention is not said: taken as flash attention");
     }
-    read_kernels(cells_.text("notes"), batch);
+    read_kernels(cells_.text("notes") + "; " + cells_.text("peak_memory_kind"), batch);
     if (cells_.text("compile") == "yes") {
       batch.kernels = ElementwiseKernels::Compiled;
       run_.assumptions.emplace_back(
@@ -401,8 +395,7 @@ class RunReader {
     if (habits_.fsdp_version == 2) {
       full_name = name == "hsdp" ? "fsdp2_hsdp" : name == "fsdp_full" ? "fsdp2" : "fsdp2_grad_op";
     }
-    Strategy strategy =
-        named_strategy(full_name, flags, run_.experiment.cluster.world_size());
+    Strategy strategy = named_strategy(full_name, flags, run_.experiment.cluster.world_size());
     FsdpOptions& fsdp = strategy.fsdp;
     fsdp.parameter_dtype = strategy.grad_accum_dtype = types.weights;
     fsdp.reduce_dtype = types.reduction;
@@ -426,13 +419,13 @@ class RunReader {
     std::string zero = format(R"("stage": {})", name.substr(4));
     if (offload.optimizer) zero += format(R"(, "offload_optimizer": {})", device(true));
     if (offload.parameters) zero += format(R"(, "offload_param": {})", device(true));
-    const std::string text = format(
-        R"({{"zero_optimization": {{{}}}, "train_micro_batch_size_per_gpu": {}, )"
-        R"("gradient_accumulation_steps": {}, "optimizer": {{"type": "AdamW"}}{}}})",
-        zero, *flags.micro_batch, *flags.grad_accum,
-        flags.precision == Precision::Fp32
-            ? ""
-            : format(R"(, "{}": {{"enabled": true}})", to_string(*flags.precision)));
+    const std::string text =
+        format(R"({{"zero_optimization": {{{}}}, "train_micro_batch_size_per_gpu": {}, )"
+               R"("gradient_accumulation_steps": {}, "optimizer": {{"type": "AdamW"}}{}}})",
+               zero, *flags.micro_batch, *flags.grad_accum,
+               flags.precision == Precision::Fp32
+                   ? ""
+                   : format(R"(, "{}": {{"enabled": true}})", to_string(*flags.precision)));
     TrainingFlags own = flags;
     own.optimizer.reset();  // DeepSpeed makes FusedAdam or CPUAdam of it
     own.config_as = ConfigMode::Auto;

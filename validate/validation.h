@@ -20,7 +20,7 @@ struct ValidationRow {
   std::optional<double> measured;
   std::optional<double> relative_error;  ///< (predicted - measured) / measured; none if skipped
   bool skipped = false;
-  std::string why;  ///< of a skipped row; else empty
+  std::string why;       ///< of a skipped row; else empty
   std::string source{};  ///< title of the publication; empty: not told apart
 };
 
@@ -58,8 +58,8 @@ struct SourceSummary {
 /// Whether something was compared and no error exceeds `tolerance` (relative, 0.01 is 1 %).
 [[nodiscard]] bool is_within(const ValidationSummary& summary, double tolerance);
 
-/// A table of at most 100 columns, source by source and in each the largest error first, the reasons
-/// for skipping with their counts, the summary.
+/// A table of at most 100 columns, source by source and in each the largest error first, the
+/// reasons for skipping with their counts, the summary.
 [[nodiscard]] std::string validation_text(const Validation& validation);
 
 /// {version, input, rows: [{id, what, unit, predicted, measured, relative_error, skipped, why,

@@ -168,9 +168,10 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--precision", flags.precision, "fp32, fp16 or bf16");
   app.add_flag("--no-flash-attention", flags.no_flash_attention,
                "Attention that stores its score matrix");
-  app.add_option("--loss", flags.loss,
-                 "plain (default; F.cross_entropy), fused (one kernel, gradient over the logits) or "
-                 "chunked (Liger's, without logits)");
+  app.add_option(
+      "--loss", flags.loss,
+      "plain (default; F.cross_entropy), fused (one kernel, gradient over the logits) or "
+      "chunked (Liger's, without logits)");
   app.add_option("--kernels", flags.kernels,
                  "Norms, rotary, SwiGLU: eager (default), fused_norms, liger or compiled; decides "
                  "what backward keeps");

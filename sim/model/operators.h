@@ -55,9 +55,9 @@
 /// attention whose values are narrower than its keys.
 ///
 /// **Fused kernels** (`BatchShape::kernels`) change what is kept, as their autograd functions save
-/// it: RMSNorm its input alone (2 h); SwiGLU gate and up, not silu's result (4 f for 6 f). Inductor's
-/// partitioner, which recomputes element-wise operators, comes to the same. Their kernels are still
-/// counted as eager.
+/// it: RMSNorm its input alone (2 h); SwiGLU gate and up, not silu's result (4 f for 6 f).
+/// Inductor's partitioner, which recomputes element-wise operators, comes to the same. Their
+/// kernels are still counted as eager.
 ///
 /// Not modelled: the time that fusion saves, copies that repeat k and v for grouped queries.
 #pragma once
@@ -113,8 +113,8 @@ enum class ElementwiseKernels {
 /// Whose code runs the model, where tensors differ.
 enum class ModelCode {
   Present,          ///< transformers 4.57, torchtitan: every model's logits are cast to fp32
-  TransformersOld,  ///< transformers before 4.46: some models' logits are (`Model::fp32_logits`), and
-                    ///< the labels' shift copies them
+  TransformersOld,  ///< transformers before 4.46: some models' logits are (`Model::fp32_logits`),
+                    ///< and the labels' shift copies them
 };
 
 /// What is trained with: a micro batch as one GPU sees it.

@@ -125,8 +125,8 @@ std::vector<TrainingEvent> training_events(const Model& model,
     if (checkpointing == ActivationCheckpointing::Full && step.kind == Step::Exit &&
         is_block_root(model, step.module) && model.modules[step.module.index()].gradient_output) {
       append_recompute(model, step.module, i, events);
-    } else if (recomputes_when_unpacked(checkpointing) && in_block &&
-               unpacks(model, step) && block_root_above(model, step.module) != recomputed) {
+    } else if (recomputes_when_unpacked(checkpointing) && in_block && unpacks(model, step) &&
+               block_root_above(model, step.module) != recomputed) {
       recomputed = block_root_above(model, step.module);
       append_recompute(model, recomputed, i, events);
     }

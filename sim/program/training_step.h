@@ -48,8 +48,8 @@ struct TrainingEvent {
 
 /// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block
 /// when backward reaches it, before the hooks of its backward (C12.1); NonReentrant and PerOperator
-/// when backward first needs a tensor that the block's forward has kept, up to that tensor: the modules that are
-/// open there have no post-forward (C12.3).
+/// when backward first needs a tensor that the block's forward has kept, up to that tensor: the
+/// modules that are open there have no post-forward (C12.3).
 [[nodiscard]] std::vector<TrainingEvent> training_events(const Model& model,
                                                          ActivationCheckpointing checkpointing);
 
@@ -150,17 +150,17 @@ class TrainingWalk {
   BatchShape batch_;
   std::function<const Model&(const MicroBatch&)> model_of_;
   std::map<const Model*, Course> courses_;
-  const Course* course_ = nullptr;     ///< of this micro batch
-  std::vector<Saved> saved_;           ///< by operator
-  std::vector<BufferId> checkpoints_;  ///< by block
-  std::vector<bool> is_kept_;            ///< by operator: PerOperator keeps its result
-  std::vector<BufferId> kept_results_;   ///< by operator
-  std::vector<BufferId> caches_;         ///< keys and values that the forward returns
+  const Course* course_ = nullptr;      ///< of this micro batch
+  std::vector<Saved> saved_;            ///< by operator
+  std::vector<BufferId> checkpoints_;   ///< by block
+  std::vector<bool> is_kept_;           ///< by operator: PerOperator keeps its result
+  std::vector<BufferId> kept_results_;  ///< by operator
+  std::vector<BufferId> caches_;        ///< keys and values that the forward returns
   Bytes checkpoint_bytes_;
   std::vector<FlowingGradient> flowing_;  ///< of this micro batch
   std::vector<int> gradient_of_;          ///< by operator: its result's, of `flowing_`
   BufferId recomputed_output_;            ///< of the block whose backward runs
-  bool autocast_;      ///< fp32 weights, low-precision compute (DDP and single)
+  bool autocast_;                         ///< fp32 weights, low-precision compute (DDP and single)
 };
 
 }  // namespace zerosim

@@ -239,9 +239,9 @@ class TorchtitanReader : public JobReader {
       }
       strategy.checkpointing = *reading_.flags.checkpointing;
     }
-    ignore(section, {"per_op_sac_force_recompute_mm_shapes_by_fqns",
-                     "early_stop", "memory_budget", "visualize_memory_budget_pareto",
-                     "preserve_rng_state", "determinism_check", "debug"});
+    ignore(section,
+           {"per_op_sac_force_recompute_mm_shapes_by_fqns", "early_stop", "memory_budget",
+            "visualize_memory_budget_pareto", "preserve_rng_state", "determinism_check", "debug"});
   }
 
   void read_optimizer(ConfigSection& section) {

@@ -191,8 +191,7 @@ TEST(MemoryRows, RunsOfLittleTrustAreSkipped) {
   std::string row = pure_bf16_run("72.4", "allocated");
   row.replace(row.find(",A,"), 3, ",C,");
   const Validation validation = validate_memory_rows(parse_csv(kRuns + row, "runs.csv"));
-  EXPECT_EQ(validation.rows.at(0).why,
-            "trust C: settings that the simulation needs are missing");
+  EXPECT_EQ(validation.rows.at(0).why, "trust C: settings that the simulation needs are missing");
 }
 
 /// The goal of the project: median at most 5 %, at most three rows above 15 %.

@@ -138,6 +138,8 @@ TEST(RunRow, KernelsOfTheNotes) {
     EXPECT_EQ(batch(notes).loss, LossKind::Chunked);
     EXPECT_EQ(batch(notes).kernels, ElementwiseKernels::FusedNorms);
   }
+  const Changes kind = {{"peak_memory_kind", "reserved (80 GiB with Liger kernels; 99 without)"}};
+  EXPECT_EQ(run(kind).experiment.batch.kernels, ElementwiseKernels::Liger);
   EXPECT_EQ(batch("", "yes").kernels, ElementwiseKernels::Compiled);
 }
 
@@ -154,9 +156,8 @@ TEST(RunRow, ModelsByFilePresetOrWidths) {
   };
   // GPT-2 of 2 x (12 x 64^2 + 13 x 64) + 32 x 64 + 2 x 64 = 102,144 besides its table; tied with
   // 1000 rows of 64: 166,144.
-  const Model gpt =
-      run(with({{"mlp_type", "gelu2"}, {"vocab", "1000"}, {"params_b", "0.000166"}}))
-          .experiment.model;
+  const Model gpt = run(with({{"mlp_type", "gelu2"}, {"vocab", "1000"}, {"params_b", "0.000166"}}))
+                        .experiment.model;
   EXPECT_EQ(gpt.family, "gpt2");
   EXPECT_EQ(parameter_count(gpt), 166'144);
   EXPECT_TRUE(gpt.tied_embeddings);
@@ -197,9 +198,8 @@ TEST(RunRow, WhatIsOpenIsSaid) {
               Contains("attention is not said: taken as flash attention"));
   EXPECT_THAT(run({{"activation_checkpointing", ""}}).assumptions,
               Contains("activation checkpointing is not said: taken as none"));
-  EXPECT_THAT(
-      run({{"precision", "fp32 params, bf16 gather/compute; float8 rowwise"}}).assumptions,
-      Contains("fp8 products are simulated as bf16: fp8 copies are not counted"));
+  EXPECT_THAT(run({{"precision", "fp32 params, bf16 gather/compute; float8 rowwise"}}).assumptions,
+              Contains("fp8 products are simulated as bf16: fp8 copies are not counted"));
   EXPECT_THAT(run({{"framework", "PyTorch FSDP1"}}).assumptions, IsEmpty());
 }
 

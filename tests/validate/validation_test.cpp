@@ -79,8 +79,7 @@ TEST(ValidationText, GroupsBySourceTheWorstFirst) {
   }
   const std::string text = validation_text(validation);
   // errors 1 and 10 %: median 5.5 %
-  const std::size_t heading =
-      text.find("Report: 2 compared, median 5.50 %, worst 10.00 %\nfar ");
+  const std::size_t heading = text.find("Report: 2 compared, median 5.50 %, worst 10.00 %\nfar ");
   ASSERT_NE(heading, std::string::npos) << text;
   EXPECT_LT(heading, text.find("\nnear "));
   const JsonValue json = validation_json(validation);

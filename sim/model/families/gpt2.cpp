@@ -31,8 +31,8 @@ Gpt2Config read_gpt2_config(Config& config, bool big_code) {
   shape.ffn = config.size_or({"n_inner"}, "the width of the MLP", 4 * shape.hidden, "4 x n_embd");
   shape.vocab = config.vocab(50257);
   shape.max_positions = config.max_positions({"n_positions", "max_position_embeddings"}, 1024);
-  result.activation_class = config.activation_class(
-      "activation_function", big_code ? "gelu_pytorch_tanh" : "gelu_new");
+  result.activation_class =
+      config.activation_class("activation_function", big_code ? "gelu_pytorch_tanh" : "gelu_new");
   result.tied = config.flag_or("tie_word_embeddings", true);
   if (config.rare_flag("add_cross_attention")) {
     config.fail("add_cross_attention",

@@ -86,8 +86,8 @@ LogitBytes logit_bytes(const std::string& model_name, const BatchShape& batch) {
 
 TEST(Activations, LogitsOfPlainLoss) {
   BatchShape batch{.micro_batch = 1, .sequence = 4096};
-  // E5: bf16 2, fp32 4, log-softmax 4; backward: log-softmax and two gradients, 4 each (and the 2 of
-  // the logits as computed, if the loop holds them: E5's 14).
+  // E5: bf16 2, fp32 4, log-softmax 4; backward: log-softmax and two gradients, 4 each (and the 2
+  // of the logits as computed, if the loop holds them: E5's 14).
   EXPECT_EQ(logit_bytes("llama-3-8b", batch), (LogitBytes{10, 4, 12}));
   const Model model = load_model("llama-3-8b");
   const OperatorCost cost = operator_cost(model, model.operators.back(), batch);
@@ -99,8 +99,7 @@ TEST(Activations, LogitsOfPlainLoss) {
 }
 
 TEST(Activations, LogitsBeforeTransformers446) {
-  const BatchShape batch{
-      .micro_batch = 1, .sequence = 1024, .code = ModelCode::TransformersOld};
+  const BatchShape batch{.micro_batch = 1, .sequence = 1024, .code = ModelCode::TransformersOld};
   // Llama: fp32 4, shifted copy 4, log-softmax 4.
   EXPECT_EQ(logit_bytes("llama-3-8b", batch), (LogitBytes{12, 4, 12}));
   // GPT-2 stays in bf16: 2 + 2 + 2.

@@ -735,10 +735,9 @@ TEST(GptBigCode, HasOneHeadOfKeysAndValuesInLinearLayers) {
   EXPECT_EQ(module_named(model, "transformer.h.0.attn.c_attn").class_name, "Linear");
   EXPECT_EQ(model.shape.kv_heads, 1);
   EXPECT_FALSE(model.fp32_logits);
-  const auto c_attn =
-      std::find_if(model.parameters.begin(), model.parameters.end(), [](const Parameter& p) {
-        return p.name == "transformer.h.0.attn.c_attn.weight";
-      });
+  const auto c_attn = std::find_if(
+      model.parameters.begin(), model.parameters.end(),
+      [](const Parameter& p) { return p.name == "transformer.h.0.attn.c_attn.weight"; });
   // Queries 64, and a key and a value of 16.
   EXPECT_THAT(c_attn->shape, ElementsAre(96, 64));
   // One causal mask for all layers.
