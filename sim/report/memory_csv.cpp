@@ -44,8 +44,8 @@ std::string row(const Program& program, std::size_t index, const MemoryEvent& ev
   std::string line =
       format("{},{},{},{},{},{},{},{},{},{},{},{}", index, event.step, event.micro_step,
              to_string(event.phase), cell(module), cell(event.owner), to_string(event.memory_class),
-             cell(streams[event.stream.index()].name), event.bytes.count(),
-             event.allocated.count(), event.active.count(), event.reserved.count());
+             cell(streams[event.stream.index()].name), event.bytes.count(), event.allocated.count(),
+             event.active.count(), event.reserved.count());
   for (const Bytes bytes : event.by_class) line += format(",{}", bytes.count());
   return line + format(",{}\n", trouble(event));
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/analysis/memory_report.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/report/memory_course_text.h"
@@ -59,8 +60,7 @@ std::vector<Part> parts_of(const Course& course) {
     if (i > 0 && same_part(course[i], course[i - 1])) continue;
     if (!parts.empty()) parts.back().end = i;
     const MemoryEvent& event = course[i];
-    parts.push_back(
-        {event.phase == Phase::Init ? "init" : format("step {}", event.step), i, course.size(), 0});
+    parts.push_back({job_part(event.phase, event.step), i, course.size(), 0});
   }
   return parts;
 }
@@ -135,8 +135,8 @@ struct Scale {
 Scale scale_of(const std::vector<Column>& columns, Bytes limit, int rows) {
   Bytes most;
   for (const Column& column : columns) most = std::max(most, column.reserved);
-  const bool little = static_cast<double>(most.count()) <
-                      kLittle * static_cast<double>(limit.count());
+  const bool little =
+      static_cast<double>(most.count()) < kLittle * static_cast<double>(limit.count());
   if (!little) most = std::max(most, limit);
   return {std::max(1.0, kAir * static_cast<double>(most.count())), rows};
 }
@@ -168,8 +168,9 @@ std::string trimmed(std::string line) {
 std::string area(const std::vector<Column>& columns, const Scale& scale, int limit_row) {
   std::string out;
   for (int row = scale.rows - 1; row >= 0; --row) {
-    const std::string label =
-        row % kRowsPerLabel == 0 ? format("{:6.1f}", scale.lower(row) / double(1_GiB.count())) : "";
+    const std::string label = row % kRowsPerLabel == 0
+                                  ? format("{:6.1f}", Bytes(std::llround(scale.lower(row))).gib())
+                                  : "";
     std::string line = format("{:>6} |", label);
     for (const Column& column : columns) line += cell_of(column, scale, row, limit_row);
     out += trimmed(std::move(line));
@@ -181,7 +182,8 @@ std::string area(const std::vector<Column>& columns, const Scale& scale, int lim
 
 std::string axis(const std::vector<Part>& parts) {
   std::string out = std::string(kLabelColumns - 1, ' ');
-  for (const Part& part : parts) out += "+" + std::string(static_cast<std::size_t>(part.columns) - 1, '-');
+  for (const Part& part : parts)
+    out += "+" + std::string(static_cast<std::size_t>(part.columns) - 1, '-');
   return out + "\n";
 }
 
@@ -189,8 +191,8 @@ std::string axis(const std::vector<Part>& parts) {
 std::string part_names(const std::vector<Part>& parts) {
   std::string line = std::string(kLabelColumns, ' ');
   for (const Part& part : parts) {
-    line += format("{:<{}}", part.name.substr(0, static_cast<std::size_t>(part.columns)),
-                   part.columns);
+    line +=
+        format("{:<{}}", part.name.substr(0, static_cast<std::size_t>(part.columns)), part.columns);
   }
   return trimmed(std::move(line));
 }
@@ -219,16 +221,13 @@ std::string trouble(const std::vector<Column>& columns) {
 
 std::string legend(bool any_trouble) {
   std::vector<std::string> entries;
-  for (const ClassStyle& style : kStyles) entries.push_back(format("{} {}", style.letter, style.name));
+  for (const ClassStyle& style : kStyles)
+    entries.push_back(format("{} {}", style.letter, style.name));
   entries.push_back(format("{} reserved beyond that", kReserved));
   std::string out = wrap(join(entries, ", "), kReportColumns);
   out += "phase: i init, f forward, b backward, s step";
   if (any_trouble) out += "; GPU: ! cache flushed, X out of memory";
   return out + "\n";
-}
-
-std::string part_of(const MemoryEvent& event) {
-  return event.phase == Phase::Init ? "initialisation" : format("step {}", event.step);
 }
 
 std::string peak_sentence(const Program& program, const Course& course) {
@@ -238,7 +237,7 @@ std::string peak_sentence(const Program& program, const Course& course) {
   return wrap(format("{} peak: {:.2f} GiB allocated, {:.2f} GiB reserved then, at event {} of {}: "
                      "{} ({}, phase \"{}\")",
                      kPeak, peak.allocated.gib(), peak.reserved.gib(), index, course.size(),
-                     request_text(program, buffer, peak.module), part_of(peak),
+                     request_text(program, buffer, peak.module), job_part(peak.phase, peak.step),
                      to_string(peak.phase)),
               kReportColumns);
 }
@@ -255,8 +254,8 @@ std::string title(const Program& program, Bytes limit, bool shows_limit, std::si
 
 }  // namespace
 
-std::string memory_plot(const Program& program, const std::vector<MemoryEvent>& course,
-                        Bytes limit, const MemoryPlotOptions& options) {
+std::string memory_plot(const Program& program, const std::vector<MemoryEvent>& course, Bytes limit,
+                        const MemoryPlotOptions& options) {
   constexpr int kLeastColumns = 40;
   constexpr int kLeastRows = 4;
   ZS_CHECK(options.columns >= kLeastColumns && options.rows >= kLeastRows, "there is room");
