@@ -131,6 +131,10 @@ std::string comparison_title(const Comparison& comparison) {
 
 // ---- memory of several strategies ------------------------------------------------------------
 
+std::string cache_flushes(int count) {
+  return format("{} cache flush{}", count, count == 1 ? "" : "es");
+}
+
 std::string allocator_sentence(const MemoryReport& memory) {
   if (memory.failure) {
     return format(
@@ -141,11 +145,11 @@ std::string allocator_sentence(const MemoryReport& memory) {
         gib(memory.failure->free));
   }
   if (memory.flushes > 0) {
-    return format("{} cache flushes a step, which take {} ms of it", memory.flushes,
-                  milliseconds(memory.flush_time));
+    return format("{} a step, which {} {} ms of it", cache_flushes(memory.flushes),
+                  memory.flushes == 1 ? "takes" : "take", milliseconds(memory.flush_time));
   }
   return memory.early_flushes > 0
-             ? format("{} cache flushes before a steady step, none in it", memory.early_flushes)
+             ? format("{} before a steady step, none in it", cache_flushes(memory.early_flushes))
              : format("{} GiB ({} %) stay free", gib(headroom(memory)),
                       percent(share_of(headroom(memory), memory.capacity)));
 }
@@ -175,7 +179,8 @@ Metrics job_metrics() {
        }},
       {"cache flushes, start + a step",
        [](const Report& r, int) {
-         return format("{} + {}", r.memory.early_flushes, r.memory.flushes);
+         return r.memory.failure ? std::string("-")
+                                 : format("{} + {}", r.memory.early_flushes, r.memory.flushes);
        }},
       {"part of the job at the peak",
        [](const Report& r, int width) { return part_text(r.memory.peak_part, width); }},
