@@ -168,11 +168,12 @@ Metrics job_metrics() {
        [](const Report& r, int) { return gib(r.memory.steady_allocated); }},
       {"  the whole job, allocated",
        [](const Report& r, int) { return gib(r.memory.peak_allocated); }},
-      {"  the whole job, reserved",
+      {"  reserved, without a limit",
        [](const Report& r, int) { return gib(r.memory.peak_reserved); }},
       {"  CUDA context and NCCL", [](const Report& r, int) { return gib(r.memory.context); }},
-      {"  nvidia-smi shows at most", [](const Report& r, int) { return gib(needed(r.memory)); }},
-      {"  headroom", [](const Report& r, int) { return gib(headroom(r.memory)); }},
+      {"  nvidia-smi shows at most",
+       [](const Report& r, int) { return gib(std::min(needed(r.memory), r.memory.capacity)); }},
+      {"  headroom, without a limit", [](const Report& r, int) { return gib(headroom(r.memory)); }},
       {"  headroom (% of the GPU)",
        [](const Report& r, int) {
          return percent(share_of(headroom(r.memory), r.memory.capacity));

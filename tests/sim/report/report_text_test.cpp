@@ -127,10 +127,12 @@ TEST(MemoryComparisonText, GoesFromASteadyStepToWhatAMonitorShows) {
   const std::string whole = memory_comparison_text(sample_comparison({"ddp", "zero2"}));
   const std::string text = collapsed(whole);
   EXPECT_THAT(text, HasSubstr(" a steady step, allocated 21.00 21.00\n"));
-  EXPECT_THAT(text, HasSubstr(" the whole job, reserved 21.25 21.25\n"));
+  EXPECT_THAT(text, HasSubstr(" reserved, without a limit 21.25 21.25\n"));
   // 21.25 + 0.75 of 40 GiB.
   EXPECT_THAT(text, HasSubstr(" nvidia-smi shows at most 22.00 22.00\n"));
-  EXPECT_THAT(text, HasSubstr(" headroom 18.00 18.00\n headroom (% of the GPU) 45.0 45.0\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(" headroom, without a limit 18.00 18.00\n headroom (% of the GPU) 45.0 45.0\n"));
   EXPECT_THAT(text, HasSubstr("cache flushes, start + a step 0 + 2 0 + 2\n"));
   EXPECT_THAT(text, HasSubstr("part of the job at the peak steady step steady step\n"));
   EXPECT_THAT(text, HasSubstr("model states, ZeRO paper (GiB) 11.00 11.00\n"));
@@ -139,6 +141,14 @@ TEST(MemoryComparisonText, GoesFromASteadyStepToWhatAMonitorShows) {
   EXPECT_THAT(text, Not(HasSubstr("tokens/s")));
   EXPECT_THAT(text, Not(HasSubstr("least GPUs")));
   EXPECT_LE(widest_line(whole), 100U);
+}
+
+TEST(MemoryComparisonText, AMonitorNeverShowsMoreThanTheGpuHas) {
+  Comparison comparison = sample_comparison({"ddp"});
+  comparison.strategies.front().memory.peak_reserved = 50_GiB;  // 50.75 of 40 GiB
+  const std::string text = collapsed(memory_comparison_text(comparison));
+  EXPECT_THAT(text,
+              HasSubstr(" nvidia-smi shows at most 40.00\n headroom, without a limit -10.75"));
 }
 
 TEST(MemoryComparisonText, SaysWhereAJobEnds) {
