@@ -37,7 +37,7 @@ struct Value {
 
 class Reader {
  public:
-  Reader(std::string_view text, const std::string& name) : text_(text), file_(name) {
+  Reader(std::string_view text, std::string name) : text_(text), file_(std::move(name)) {
     if (text_.starts_with(kByteOrderMark)) next_ = line_begin_ = kByteOrderMark.size();
   }
 

@@ -237,6 +237,7 @@ std::string trouble(const std::vector<Column>& columns) {
 
 std::string legend(bool any_trouble) {
   std::vector<std::string> entries;
+  entries.reserve(kStyles.size() + 1);
   for (const ClassStyle& style : kStyles)
     entries.push_back(format("{} {}", style.letter, style.name));
   entries.push_back(format("{} reserved beyond that", kReserved));

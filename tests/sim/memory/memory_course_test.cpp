@@ -9,8 +9,6 @@ namespace zerosim {
 namespace {
 
 using ::testing::ElementsAre;
-using namespace literals;
-
 /// Two steps: weights of 10 MiB at the start; in each step 6 MiB, and 4 MiB of host memory, which
 /// are both given back.
 Program two_steps() {

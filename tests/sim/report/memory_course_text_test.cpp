@@ -19,8 +19,6 @@ using ::testing::HasSubstr;
 using testing::lines_of;
 using ::testing::Not;
 using ::testing::StartsWith;
-using namespace literals;
-
 Program program() {
   Program made;
   made.strategy = "zero2";

@@ -12,8 +12,6 @@
 namespace zerosim {
 namespace {
 
-using namespace literals;
-
 using testing::collapsed;
 using ::testing::HasSubstr;
 using testing::is_plain_ascii;
