@@ -94,5 +94,21 @@ TEST(MemoryCourse, GoesOnBehindTheFirstFailure) {
   EXPECT_EQ(course[1].reserved, 30_MiB);  // without limit
 }
 
+TEST(MemoryCourse, ShowsAnEmptiedCache) {  // E7.14
+  RankProgramBuilder builder(Rank(0), 1);
+  BufferId buffer = builder.allocate(10_MiB, MemoryClass::Parameters, "weights");
+  builder.free(buffer);
+  builder.empty_cache("test");
+  Program program;
+  program.ranks.push_back(builder.finish());
+  const std::vector<MemoryEvent> course = memory_course(program, setup_of(1_GiB));
+  ASSERT_EQ(course.size(), 3U);
+  EXPECT_EQ(course[1].reserved, 10_MiB);
+  EXPECT_FALSE(course[1].emptied);
+  EXPECT_TRUE(course[2].emptied);
+  EXPECT_EQ(course[2].reserved, Bytes(0));
+  EXPECT_EQ(course[2].owner, "");
+}
+
 }  // namespace
 }  // namespace zerosim

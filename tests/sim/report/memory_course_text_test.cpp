@@ -136,6 +136,11 @@ TEST(MemoryCsv, HasARowForEachChange) {
   events[1].bytes = Bytes(-700);
   events[1].active = Bytes(1600);
   events[1].flushed = true;
+  MemoryEvent emptied;
+  emptied.emptied = true;
+  emptied.phase = Phase::Init;
+  emptied.reserved = Bytes(2048);
+  events.push_back(emptied);
   std::ostringstream out;
   write_memory_csv(program(), events, out);
   EXPECT_EQ(
@@ -145,7 +150,7 @@ TEST(MemoryCsv, HasARowForEachChange) {
       "live_parameters,on_gpu\n"
       "0,0,0,init,layer,saved_activation,activations,compute,0,512,512,2048,512,0,0,0,0,0,0,\n"
       "1,2,3,bwd,\"with,comma\",saved_activation,activations,compute,-700,1536,1600,4096,512,"
-      "0,0,1024,0,0,0,flush\n");
+      "0,0,1024,0,0,0,flush\n2,0,0,init,,,,,0,0,0,2048,0,0,0,0,0,0,0,empty_cache\n");
 }
 
 TEST(MemoryCsv, SaysWhatCannotBeWritten) {
