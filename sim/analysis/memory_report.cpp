@@ -64,13 +64,6 @@ StateBytes states_on_device(const Strategy& strategy) {
   return states;
 }
 
-/// The part of the job that a moment lies in, in words.
-std::string part_text(const AllocatorMoment& moment) {
-  if (moment.phase == Phase::Init) return "initialisation";
-  if (moment.step == 0) return "first step";
-  return moment.step < kFirstSteps ? format("step {}", moment.step + 1) : "steady step";
-}
-
 void add_steady_classes(const AllocatorObserver& observer, MemoryReport& report) {
   const AllocatorPart steady = observer.part(0, observer.parts() - 1);
   const MemoryByClass& classes = steady.peak_allocated.by_class;
@@ -90,7 +83,7 @@ void add_peaks(const AllocatorObserver& observer, MemoryReport& report) {
   const AllocatorMoment allocated = observer.peak_allocated(0);
   const AllocatorMoment reserved = observer.peak_reserved(0);
   report.peak_allocated = allocated.allocated;
-  report.peak_part = part_text(allocated);
+  report.peak_part = job_part(allocated.phase, allocated.step);
   report.peak_phase = std::string(to_string(allocated.phase));
   report.peak_op = allocated.op;
   report.peak_reserved = reserved.reserved;
@@ -109,7 +102,7 @@ void add_flushes(const AllocatorObserver& observer, MemoryReport& report) {
                       moment.allocated,
                       moment.reserved,
                       failure->error.free,
-                      part_text(moment),
+                      job_part(moment.phase, moment.step),
                       std::string(to_string(moment.phase)),
                       moment.op};
   }
@@ -169,6 +162,12 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
   report.host = observer.ledger().peak(0).host;
   report.rank = program.ranks.front().representative.value();
   return report;
+}
+
+std::string job_part(Phase phase, int step) {
+  if (phase == Phase::Init) return "initialisation";
+  if (step == 0) return "first step";
+  return step < kFirstSteps ? "second step" : "steady step";
 }
 
 void set_machine(const Experiment& experiment, BuildOptions& options) {
