@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "sim/analysis/isolate.h"
@@ -483,9 +484,8 @@ void order_by_time(std::vector<Trial>& trials) {
 }
 
 Goal goal_of(const PlacedStrategy& now, const MemoryReport& memory, Bytes at_least_freed) {
-  const Bytes capacity = memory.capacity + memory.context;  // `needed` is compared below it anyway
-  return {at_least_freed > Bytes(0) ? needed(memory) - at_least_freed
-                                    : std::max(capacity, needed(memory)),
+  const Bytes any(std::numeric_limits<std::int64_t>::max());  // whether it fits is the verdict's
+  return {at_least_freed > Bytes(0) ? needed(memory) - at_least_freed : any,
           now.experiment.cluster.node.host_memory};
 }
 

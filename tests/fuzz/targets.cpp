@@ -7,12 +7,9 @@
 #include <string_view>
 #include <vector>
 
-<<<<<<< HEAD
-#include "sim/analysis/oom_message.h"
-=======
 #include "sim/analysis/environment_settings.h"
+#include "sim/analysis/oom_message.h"
 #include "sim/base/environment.h"
->>>>>>> command
 #include "sim/base/error.h"
 #include "sim/base/json.h"
 #include "sim/memory/alloc_conf.h"
@@ -28,7 +25,7 @@ namespace {
 
 constexpr int kWorldSize = 8;
 
-constexpr std::array<Target, 7> kTargets = {{
+constexpr std::array<Target, 8> kTargets = {{
     {"hjson", hjson},
     {"ds_config", ds_config},
     {"model", model},

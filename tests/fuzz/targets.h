@@ -16,11 +16,7 @@ struct Target {
   void (*run)(const std::string& bytes);
 };
 
-<<<<<<< HEAD
-/// hjson, ds_config, model, training_config, alloc_conf, allocator, oom_message.
-=======
-/// hjson, ds_config, model, training_config, alloc_conf, environment, allocator.
->>>>>>> command
+/// hjson, ds_config, model, training_config, alloc_conf, environment, allocator, oom_message.
 [[nodiscard]] std::span<const Target> targets();
 
 /// The Hjson front alone. Its JSON is strict, and means the same.
