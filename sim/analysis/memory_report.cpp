@@ -107,7 +107,7 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
   report.peak_reserved = peak.allocated + report.fragmentation;
   report.peak_phase = std::string(to_string(peak.phase));
   report.peak_op = peak.op;
-  report.capacity = experiment.cluster.gpu().memory;
+  report.capacity = experiment.cluster.gpu_memory();
   report.host = peak.host * std::min(experiment.cluster.gpus_per_node, program.world_size);
   report.rank = program.ranks.front().representative.value();
   return report;
