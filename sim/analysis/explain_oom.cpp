@@ -406,8 +406,8 @@ OomExplanation explain_oom(const OomFigures& figures, const Experiment& experime
   add_message_evidence(figures, job.memory.context, result.evidence);
   if (result.simulated_fits && figures.any()) {
     result.evidence.push_back(format(
-        "The simulated job fits: it needs {} of {}.", size_text(needed(job.memory)),
-        size_text(job.memory.capacity)));
+        "The simulated job fits: it allocates {} at most, of {}.",
+        size_text(job.memory.peak_allocated), size_text(job.memory.capacity)));
   }
   add_causes(job, result);
   add_ways(job, timed, result);

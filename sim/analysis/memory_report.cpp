@@ -134,7 +134,7 @@ Bytes paper_model_states_of(const Model& model, const Strategy& strategy, int wo
 
 AllocatorSetup allocator_setup(const Experiment& experiment, const Program& program) {
   AllocatorSetup setup;
-  setup.allocator.capacity = experiment.cluster.gpu().memory;
+  setup.allocator.capacity = experiment.cluster.gpu_memory();
   setup.allocator.other = context_of(program);
   setup.allocator.conf = experiment.alloc_conf;
   return setup;
@@ -149,7 +149,7 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
   add_peaks(observer, report);
   add_flushes(observer, report);
   report.context = context_of(program);
-  report.capacity = experiment.cluster.gpu().memory;
+  report.capacity = experiment.cluster.gpu_memory();
   report.host = observer.ledger().peak(0).host *
                 std::min(experiment.cluster.gpus_per_node, program.world_size);
   report.rank = program.ranks.front().representative.value();

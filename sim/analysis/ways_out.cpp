@@ -265,11 +265,11 @@ std::vector<Ladder> changes_of(const PlacedStrategy& now) {
 
 /// What a change has to reach.
 struct Goal {
-  Bytes most;  ///< it may need
+  Bytes most;  ///< it may allocate
   Bytes host;  ///< memory of a node; 0: not known
 
   [[nodiscard]] bool is_reached(const MemoryReport& memory) const {
-    if (verdict_of(memory) == Verdict::DoesNotFit || needed(memory) > most) return false;
+    if (verdict_of(memory) == Verdict::DoesNotFit || memory.peak_allocated > most) return false;
     return host == Bytes(0) || memory.host <= host;
   }
 };
@@ -346,7 +346,7 @@ std::vector<const Change*> strongest(const std::vector<Ladder>& ladders,
   order.reserve(failed.size());
   for (const Trial& trial : failed) order.push_back(&trial);
   std::stable_sort(order.begin(), order.end(), [](const Trial* a, const Trial* b) {
-    return needed(*a->way.memory) < needed(*b->way.memory);
+    return a->way.memory->peak_allocated < b->way.memory->peak_allocated;
   });
   std::vector<const Change*> changes;
   for (const Trial* trial : order) {
@@ -371,7 +371,7 @@ std::vector<Trial> try_pairs(const PlacedStrategy& now, const std::vector<const 
       trial->way.is_enough = goal.is_reached(*trial->way.memory);
       if (trial->way.is_enough) {
         enough.push_back(std::move(*trial));
-      } else if (!nearest || needed(*trial->way.memory) < needed(*nearest->way.memory)) {
+      } else if (!nearest || trial->way.memory->peak_allocated < nearest->way.memory->peak_allocated) {
         nearest = std::move(trial);
       }
     }
@@ -394,8 +394,8 @@ void propose(std::vector<WayOut>& ways, const char* code, const char* change, co
 }
 
 std::vector<WayOut> not_simulated(const PlacedStrategy& now, const MemoryReport& memory) {
-  constexpr double kWorthwhile = 0.1;  // of what is needed
-  const auto large = [&](Bytes bytes) { return bytes.gib() > kWorthwhile * needed(memory).gib(); };
+  constexpr double kWorthwhile = 0.1;  // of the peak
+  const auto large = [&](Bytes bytes) { return bytes.gib() > kWorthwhile * memory.peak_allocated.gib(); };
   std::vector<WayOut> ways;
   if (large(memory.logits)) {
     propose(ways, "fused_cross_entropy", "a loss that never holds all logits",
@@ -485,7 +485,7 @@ void order_by_time(std::vector<Trial>& trials) {
 
 Goal goal_of(const PlacedStrategy& now, const MemoryReport& memory, Bytes at_least_freed) {
   const Bytes any(std::numeric_limits<std::int64_t>::max());  // whether it fits is the verdict's
-  return {at_least_freed > Bytes(0) ? needed(memory) - at_least_freed : any,
+  return {at_least_freed > Bytes(0) ? memory.peak_allocated - at_least_freed : any,
           now.experiment.cluster.node.host_memory};
 }
 
@@ -526,7 +526,7 @@ std::vector<WayOut> free_savings(const Experiment& experiment, const Strategy& s
   constexpr double kFree = 1.01;
   const PlacedStrategy now{experiment, strategy};
   const MemoryReport memory = replayed_memory(experiment, strategy);
-  const auto share = static_cast<double>(needed(memory).count()) * kWorthwhile;
+  const auto share = static_cast<double>(memory.peak_allocated.count()) * kWorthwhile;
   const Goal goal = goal_of(now, memory, Bytes(std::llround(share)));
   std::vector<Ladder> ladders;
   add_allocator(now, ladders);

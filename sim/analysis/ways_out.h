@@ -34,8 +34,8 @@ struct WaysOutOptions {
   /// Runs the steps, in children (isolate.h), and puts the ways in their order. A process that has
   /// had an Engine cannot.
   bool timed = false;
-  /// How much less than now a change has to need, beside fitting: what a real run lacked although
-  /// the simulated one fits.
+  /// How much less than now a change has to allocate at its peak, beside fitting: what a real run
+  /// lacked although the simulated one fits.
   Bytes at_least_freed{};
 };
 
@@ -49,7 +49,7 @@ struct WaysOutOptions {
 [[nodiscard]] std::vector<WayOut> ways_out(const Experiment& experiment, const Strategy& strategy,
                                            const WaysOutOptions& options = {});
 
-/// Changes of a job that fits which need less memory (by 2 % and more) and no more time (by 1 % at
+/// Changes of a job that fits which allocate less at their peak (by 2 % and more) and no more time (by 1 % at
 /// most): `lower_stage` and smaller buffers where they do not pay. Timed as above.
 [[nodiscard]] std::vector<WayOut> free_savings(const Experiment& experiment,
                                                const Strategy& strategy);

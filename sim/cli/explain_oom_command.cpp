@@ -95,7 +95,9 @@ class ExplainOomCommand : public Command {
   }
 
   void explain_with_job(const OomFigures& figures, OomReport& report) const {
-    const GivenExperiment given = required_experiment(flags_);
+    GivenExperiment given = required_experiment(flags_);
+    // What the message says of the GPU is nearer than what its kind has.
+    if (figures.total) given.experiment.cluster.node.gpu_memory = figures.total->bytes;
     const std::vector<Strategy> strategies = load_strategies(flags_, given, {});
     if (strategies.size() != 1) {
       throw ConfigError(format(

@@ -15,7 +15,7 @@ namespace {
 using Align = TextTable::Align;
 
 std::string paragraph(const std::string& text) {
-  return text.empty() ? "" : wrap(text, kReportColumns) + "\n";
+  return text.empty() ? "" : wrap(text, kReportColumns);
 }
 
 // ---- the message -------------------------------------------------------------------------------
@@ -60,19 +60,38 @@ std::string shortened(const std::string& text, std::size_t most) {
   return text.size() <= most ? text : text.substr(0, most - 2) + "..";
 }
 
+/// At the peak, with what lies outside the allocator.
+Bytes held(const MemoryReport& memory) {
+  return memory.peak_allocated + memory.context;
+}
+
+std::string verdict_text(const WayOut& way) {
+  if (!way.memory) return "not simulated";
+  switch (verdict_of(*way.memory)) {
+    case Verdict::Fits:
+      return "fits";
+    case Verdict::Tight:
+      return "tight";
+    case Verdict::DoesNotFit:
+      break;
+  }
+  return "does not fit";
+}
+
 std::string ways_table(const OomExplanation& explanation) {
   constexpr std::size_t kChange = 44;
-  TextTable table({Align::Left, Align::Right, Align::Right, Align::Right, Align::Left});
+  TextTable table({Align::Left, Align::Right, Align::Right, Align::Right, Align::Left, Align::Left});
   const bool timed = explanation.step.has_value();
-  table.add_row({"change", timed ? "step (ms)" : "", timed ? "against now" : "", "GiB", "code"});
+  table.add_row({"change", timed ? "step (ms)" : "", timed ? "against now" : "", "peak (GiB)",
+                 "verdict", "code"});
   table.add_rule();
   if (timed) {
-    table.add_row({"as it is, were there memory", milliseconds(explanation.step), "", "", ""});
+    table.add_row({"as it is, were there memory", milliseconds(explanation.step)});
   }
   for (const WayOut& way : explanation.ways_out) {
-    const std::string gib = way.memory ? format("{:.1f}", needed(*way.memory).gib()) : "";
+    const std::string gib = way.memory ? format("{:.1f}", held(*way.memory).gib()) : "";
     table.add_row({shortened(way.change, kChange), milliseconds(way.step),
-                   against_now(way.step, explanation.step), gib,
+                   against_now(way.step, explanation.step), gib, verdict_text(way),
                    way.second_code.empty() ? way.code : "both"});
   }
   return table.text();
@@ -100,7 +119,6 @@ std::string ways_text(const OomExplanation& explanation) {
     std::string how = way.setting;
     if (!way.memory) how += " (not simulated: " + way.note + ")";
     text += wrap(how, kReportColumns, codes_of(way) + ": ");
-    if (text.back() != '\n') text += "\n";
   }
   return text;
 }
@@ -160,7 +178,9 @@ JsonValue way_json(const WayOut& way) {
   json["setting"] = way.setting;
   json["is_enough"] = way.is_enough;
   json["simulated"] = way.memory.has_value();
-  json["needed"] = way.memory ? bytes(needed(*way.memory)) : JsonValue();
+  json["verdict"] =
+      way.memory ? JsonValue(std::string(to_string(verdict_of(*way.memory)))) : JsonValue();
+  json["peak_allocated"] = way.memory ? bytes(way.memory->peak_allocated) : JsonValue();
   json["step"] = optional_seconds(way.step);
   json["note"] = way.note;
   return json;
@@ -180,8 +200,7 @@ std::string oom_text(const OomReport& report) {
   if (!text.empty() && !explanation.request.empty()) text += "\n";
   text += paragraph(explanation.request);
   if (!explanation.causes.empty()) {
-    text += "\n" + wrap(join(explanation.causes, ", "), kReportColumns, "Causes, most likely first: ") +
-            "\n";
+    text += "\n" + wrap(join(explanation.causes, ", "), kReportColumns, "Causes, most likely first: ");
   }
   if (!explanation.evidence.empty()) text += "\n";
   for (const std::string& sentence : explanation.evidence) text += paragraph(sentence);
