@@ -33,6 +33,7 @@ enum class OomMatch {
   Exact,         ///< a request of the simulated job is printed as the message prints it
   Near,          ///< one is within 2 %
   Simulated,     ///< there is no message: the request that fails in the simulation
+  TooEarly,      ///< one has the size, but finds so little allocated that it cannot have failed
   NotFound,
 };
 [[nodiscard]] std::string_view to_string(OomMatch match);  ///< "exact", "not_found"

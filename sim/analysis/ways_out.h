@@ -21,7 +21,8 @@ namespace zerosim {
 /// One change, or two together.
 struct WayOut {
   std::string code;                    ///< "fused_optimizer"
-  std::string second_code{};           ///< of a pair
+  std::string second_code{};           ///< of a pair, and of one change that has two codes
+  bool is_pair = false;                ///< two changes
   std::string change;                  ///< "full activation checkpointing", "16 GPUs"
   std::string setting;                 ///< "zero_optimization.sub_group_size: 250000000"
   bool is_enough = true;               ///< false: the nearest, or not simulated
