@@ -49,9 +49,10 @@ std::string fragmentation_sentence(const OomFigures& figures) {
         "no piece that large (E7).",
         unused, request);
   }
-  return format("Not fragmentation: PyTorch held only {} that it did not use, less than the {} it "
-                "asked for.",
-                unused, request);
+  return format(
+      "Not fragmentation: PyTorch held only {} that it did not use, less than the {} it "
+      "asked for.",
+      unused, request);
 }
 
 /// What lies outside of PyTorch's allocator. \param expected  of the simulation, if there is one.
@@ -75,9 +76,8 @@ std::vector<std::string> outside_sentences(const OomFigures& figures,
   } else {
     const std::string simulated =
         expected ? format(" ({} in the simulation)", size_text(*expected)) : "";
-    sentences.push_back(
-        format("{} are outside PyTorch's allocator: CUDA context, kernels, NCCL{}.", size_text(own),
-               simulated));
+    sentences.push_back(format("{} are outside PyTorch's allocator: CUDA context, kernels, NCCL{}.",
+                               size_text(own), simulated));
   }
   return sentences;
 }
@@ -111,7 +111,8 @@ struct OwnerWords {
 };
 /// Buffers whose names alone say too little.
 constexpr std::array<OwnerWords, 14> kOwners = {{
-    {"adam_root", "the root of Adam's second moment, a temporary of an optimizer that is not fused"},
+    {"adam_root",
+     "the root of Adam's second moment, a temporary of an optimizer that is not fused"},
     {"adam_quotient",
      "Adam's quotient, the second temporary of an optimizer that is not fused, beside the root"},
     {"optimizer_temporary", "a temporary of an Adam that is not fused"},
@@ -163,9 +164,8 @@ std::string ordinal_text(int earlier, Bytes bytes) {
 /// \param shown  the size as the message has it, or of the simulated request.
 std::string request_sentence(const std::string& shown, const RequestMoment& moment,
                              const std::string& formula, OomMatch match) {
-  std::string text = match == OomMatch::Near
-                         ? format("{} is nearly {}", shown, size_text(moment.bytes))
-                         : shown;
+  std::string text =
+      match == OomMatch::Near ? format("{} is nearly {}", shown, size_text(moment.bytes)) : shown;
   if (!formula.empty()) text += " = " + formula;
   text += format(": {}", owner_words(moment.owner));
   if (!moment.module_name.empty()) text += " of " + moment.module_name;
@@ -195,35 +195,37 @@ std::string larger_than_all(Bytes asked, const RequestMoment& largest, const Bat
   std::string text = format("No buffer of the simulated job is that large; its largest is {}, {}.",
                             owner_words(largest.owner), size_text(largest.bytes));
   if (!depends_on_tokens(largest.cause)) return text;
-  const double times = static_cast<double>(asked.count()) /
-                       static_cast<double>(largest.bytes.count());
+  const double times =
+      static_cast<double>(asked.count()) / static_cast<double>(largest.bytes.count());
   const double tokens = static_cast<double>(batch.tokens()) * times;
-  return text + format(" It grows with the micro batch: if it is what was asked for, the job had {} "
-                       "tokens there, not {}.",
-                       count_text(tokens), batch.tokens());
+  return text + format(
+                    " It grows with the micro batch: if it is what was asked for, the job had {} "
+                    "tokens there, not {}.",
+                    count_text(tokens), batch.tokens());
 }
 
 std::string not_found_sentence(const OomFigures& figures, const std::string& formula,
                                const RequestSearch& search, const BatchShape& batch) {
   const Bytes asked = figures.request->bytes;
-  std::string text = formula.empty()
-                         ? format("{}: {}.", size_text(asked), size_in_elements(asked))
-                         : format("{} = {}.", size_text(asked), formula);
+  std::string text = formula.empty() ? format("{}: {}.", size_text(asked), size_in_elements(asked))
+                                     : format("{} = {}.", size_text(asked), formula);
   if (search.largest && asked > search.largest->bytes) {
     return text + " " + larger_than_all(asked, *search.largest, batch);
   }
-  return text + " The simulated job asks for nothing of this size: the real one differs from it in "
-                "model, batch or configuration.";
+  return text +
+         " The simulated job asks for nothing of this size: the real one differs from it in "
+         "model, batch or configuration.";
 }
 
 std::string too_early_sentence(const OomFigures& figures, const std::string& formula,
                                const RequestMoment& moment) {
   const Bytes asked = figures.request->bytes;
-  return format("{}{}: the simulated job asks for that much only as {}, {}, where {:.2f} GiB are "
-                "allocated. So it is another buffer of this size that failed: the real job's "
-                "configuration differs.",
-                size_text(asked), formula.empty() ? "" : " = " + formula, owner_words(moment.owner),
-                phase_words(moment.phase), moment.allocated.gib());
+  return format(
+      "{}{}: the simulated job asks for that much only as {}, {}, where {:.2f} GiB are "
+      "allocated. So it is another buffer of this size that failed: the real job's "
+      "configuration differs.",
+      size_text(asked), formula.empty() ? "" : " = " + formula, owner_words(moment.owner),
+      phase_words(moment.phase), moment.allocated.gib());
 }
 
 // ---- causes ------------------------------------------------------------------------------------
@@ -241,9 +243,8 @@ std::vector<CauseShare> transient_shares(const RequestMoment& moment) {
     const Bytes own = cause == moment.cause ? moment.bytes : Bytes(0);
     if (cause != MemoryCause::ModelStates) shares.push_back({cause, moment.by_cause[i] + own});
   }
-  std::stable_sort(shares.begin(), shares.end(), [](const CauseShare& a, const CauseShare& b) {
-    return a.bytes > b.bytes;
-  });
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const CauseShare& a, const CauseShare& b) { return a.bytes > b.bytes; });
   return shares;
 }
 
@@ -279,9 +280,8 @@ std::string share_text(const RequestMoment& moment) {
   for (std::size_t i = 0; i < kMemoryCauses; ++i) {
     shares.push_back({static_cast<MemoryCause>(i), moment.by_cause[i]});
   }
-  std::stable_sort(shares.begin(), shares.end(), [](const CauseShare& a, const CauseShare& b) {
-    return a.bytes > b.bytes;
-  });
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const CauseShare& a, const CauseShare& b) { return a.bytes > b.bytes; });
   constexpr double kWorthTelling = 0.005;  // GiB: below, two decimals show nothing
   for (const CauseShare& share : shares) {
     if (share.bytes.gib() < kWorthTelling) continue;
@@ -358,8 +358,7 @@ void tell_request(const Job& job, OomExplanation& result) {
   }
   if (result.found) {
     const RequestMoment& moment = *result.found;
-    result.formula =
-        formula_text(moment.bytes, Bytes(0), &moment, job.experiment, job.strategy);
+    result.formula = formula_text(moment.bytes, Bytes(0), &moment, job.experiment, job.strategy);
     const Bytes shown = figures.request ? figures.request->bytes : moment.bytes;
     if (result.match == OomMatch::NotLookedFor) {
       result.request = format("The job fits in the simulation; most is allocated after {}, {}.",
@@ -410,9 +409,8 @@ void add_ways(const Job& job, bool timed, OomExplanation& result) {
   }
   if (!is_fragmented(job.figures)) return;
   const bool has_it = std::any_of(
-      result.ways_out.begin(), result.ways_out.end(), [](const WayOut& way) {
-        return way.is_enough && way.code == "expandable_segments";
-      });
+      result.ways_out.begin(), result.ways_out.end(),
+      [](const WayOut& way) { return way.is_enough && way.code == "expandable_segments"; });
   const bool can = !job.experiment.alloc_conf.expandable_segments;
   if (!has_it && can) {
     std::erase_if(result.ways_out,
@@ -468,9 +466,9 @@ OomExplanation explain_oom(const OomFigures& figures, const Experiment& experime
   if (held) result.evidence.push_back(filled_sentence(*held, own, figures));
   add_message_evidence(figures, job.memory.context, result.evidence);
   if (result.simulated_fits && figures.any()) {
-    result.evidence.push_back(format(
-        "The simulated job fits: it allocates {} at most, of {}.",
-        size_text(job.memory.peak_allocated), size_text(job.memory.capacity)));
+    result.evidence.push_back(format("The simulated job fits: it allocates {} at most, of {}.",
+                                     size_text(job.memory.peak_allocated),
+                                     size_text(job.memory.capacity)));
   }
   add_causes(job, result);
   add_ways(job, timed, result);

@@ -44,15 +44,16 @@ struct RequestMoment {
   MemoryCause cause = MemoryCause::ModelStates;
   Phase phase = Phase::Init;
   int step = 0;
-  Bytes allocated;             ///< before it
-  MemoryByClass by_class{};    ///< of that
-  MemoryByCause by_cause{};    ///< of that
-  int same_size_live = 0;      ///< requests of this size that were live already
+  Bytes allocated;           ///< before it
+  MemoryByClass by_class{};  ///< of that
+  MemoryByCause by_cause{};  ///< of that
+  int same_size_live = 0;    ///< requests of this size that were live already
 };
 
 struct RequestSearch {
   /// Printed as in the message; of several the one in the message's phase, then the one that finds
-  /// as much allocated as `OomFigures::allocated_at_most`, if that is not known most, then the first.
+  /// as much allocated as `OomFigures::allocated_at_most`, if that is not known most, then the
+  /// first.
   std::optional<RequestMoment> exact;
   std::optional<RequestMoment> near;     ///< the same for sizes within 2 %: a model nearly the same
   std::optional<RequestMoment> failure;  ///< the request that fails in the simulation

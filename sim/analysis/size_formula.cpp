@@ -56,7 +56,8 @@ double subtree_elements(const Model& model, ModuleId root) {
     below[i] = i == root.index() || (module.parent.valid() && below[module.parent.index()]);
     if (!below[i]) continue;
     for (const ParameterId id : module.parameters) {
-      if (!counted[id.index()]) elements += static_cast<double>(model.parameters[id.index()].elements);
+      if (!counted[id.index()])
+        elements += static_cast<double>(model.parameters[id.index()].elements);
       counted[id.index()] = true;
     }
   }

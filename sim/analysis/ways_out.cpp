@@ -51,33 +51,33 @@ Change change(std::string code, std::string words, std::string setting,
 
 void add_allocator(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   if (now.experiment.alloc_conf.expandable_segments) return;
-  ladders.push_back({{{"expandable_segments", "expandable segments",
-                       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-                       [](PlacedStrategy& placed) {
-                         placed.experiment.alloc_conf.expandable_segments = true;
-                       }}},
-                     Bytes(0)});
+  ladders.push_back(
+      {{{"expandable_segments", "expandable segments",
+         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+         [](PlacedStrategy& placed) { placed.experiment.alloc_conf.expandable_segments = true; }}},
+       Bytes(0)});
 }
 
 void add_fused_optimizer(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   const Strategy& strategy = now.strategy;
   const bool on_host = strategy.zero.offload_optimizer.device != OffloadDevice::None;
   if (strategy.optimizer == OptimizerKind::AdamFused || on_host) return;
-  ladders.push_back({{change(
-      "fused_optimizer", "a fused Adam",
-      is_deepspeed(strategy) ? "optimizer.type: \"AdamW\" (DeepSpeed's FusedAdam), or the Trainer's "
-                               "optim: adamw_torch_fused"
-                             : "torch.optim.AdamW(..., fused=True), or the Trainer's optim: "
-                               "adamw_torch_fused",
-      [](Strategy& changed) { changed.optimizer = OptimizerKind::AdamFused; })}});
+  ladders.push_back(
+      {{change("fused_optimizer", "a fused Adam",
+               is_deepspeed(strategy)
+                   ? "optimizer.type: \"AdamW\" (DeepSpeed's FusedAdam), or the Trainer's "
+                     "optim: adamw_torch_fused"
+                   : "torch.optim.AdamW(..., fused=True), or the Trainer's optim: "
+                     "adamw_torch_fused",
+               [](Strategy& changed) { changed.optimizer = OptimizerKind::AdamFused; })}});
 }
 
 void add_overlap(const PlacedStrategy& now, const MemoryReport& memory,
                  std::vector<Ladder>& ladders) {
   if (!is_deepspeed(now.strategy) || !now.strategy.zero.overlap_comm) return;
   ladders.push_back({{change("no_overlap_comm", "no overlap of communication",
-                            "zero_optimization.overlap_comm: false",
-                            [](Strategy& changed) { changed.zero.overlap_comm = false; })},
+                             "zero_optimization.overlap_comm: false",
+                             [](Strategy& changed) { changed.zero.overlap_comm = false; })},
                      memory.temporary_buffers + memory.gradients + memory.live_parameters});
 }
 
@@ -86,17 +86,17 @@ void add_contiguous_gradients(const PlacedStrategy& now, const MemoryReport& mem
   const ZeroOptions& zero = now.strategy.zero;
   if (!is_deepspeed(now.strategy) || zero.stage == 0 || !zero.contiguous_gradients) return;
   ladders.push_back({{change("contiguous_gradients_off", "gradients that are not copied together",
-                            "zero_optimization.contiguous_gradients: false",
-                            [](Strategy& changed) { changed.zero.contiguous_gradients = false; })},
+                             "zero_optimization.contiguous_gradients: false",
+                             [](Strategy& changed) { changed.zero.contiguous_gradients = false; })},
                      memory.temporary_buffers + memory.gradients});
 }
 
 void add_zero_init(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   if (!is_stage3(now.strategy) || now.strategy.zero_init) return;
   ladders.push_back({{change("zero_init", "building the model inside of zero.Init",
-                            "deepspeed.zero.Init() around the model, or HfDeepSpeedConfig before "
-                            "from_pretrained",
-                            [](Strategy& changed) { changed.zero_init = true; })}});
+                             "deepspeed.zero.Init() around the model, or HfDeepSpeedConfig before "
+                             "from_pretrained",
+                             [](Strategy& changed) { changed.zero_init = true; })}});
 }
 
 void add_checkpointing(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
@@ -178,14 +178,14 @@ void add_micro_batch(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   for (std::int64_t size = batch - 1; size >= 1; --size) {
     if (batch % size != 0) continue;
     const std::int64_t accumulation = now.strategy.grad_accum * (batch / size);
-    ladder.push_back(change(
-        "more_grad_accum", format("micro batch {}", size),
-        format("train_micro_batch_size_per_gpu: {}, gradient_accumulation_steps: {}", size,
-               accumulation),
-        [size, accumulation](Strategy& changed) {
-          changed.micro_batch = size;
-          changed.grad_accum = accumulation;
-        }));
+    ladder.push_back(
+        change("more_grad_accum", format("micro batch {}", size),
+               format("train_micro_batch_size_per_gpu: {}, gradient_accumulation_steps: {}", size,
+                      accumulation),
+               [size, accumulation](Strategy& changed) {
+                 changed.micro_batch = size;
+                 changed.grad_accum = accumulation;
+               }));
   }
   ladders.push_back({std::move(ladder)});
 }
@@ -232,11 +232,11 @@ Ladder stage_change(const char* code, int stage) {
 
 void add_full_sharding(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   if (zero_stage_of(now.strategy) == 3 && !is_hybrid(now.strategy.fsdp.sharding)) return;
-  ladders.push_back({{change("higher_stage", "full sharding", "fsdp: full_shard",
-                            [](Strategy& changed) {
-                              changed.fsdp.sharding = FsdpSharding::FullShard;
-                              changed.fsdp.reshard_after_forward = true;
-                            })}});
+  ladders.push_back(
+      {{change("higher_stage", "full sharding", "fsdp: full_shard", [](Strategy& changed) {
+        changed.fsdp.sharding = FsdpSharding::FullShard;
+        changed.fsdp.reshard_after_forward = true;
+      })}});
 }
 
 void add_stages(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
@@ -262,23 +262,24 @@ void add_offload(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   if (strategy.framework == Framework::Fsdp) {
     if (strategy.fsdp.cpu_offload) return;
     ladders.push_back({{change("offload_optimizer offload_param", "shards and update on the CPU",
-                              "CPUOffload(offload_params=True), or accelerate's "
-                              "fsdp_offload_params: true",
-                              [](Strategy& changed) { changed.fsdp.cpu_offload = true; })}});
+                               "CPUOffload(offload_params=True), or accelerate's "
+                               "fsdp_offload_params: true",
+                               [](Strategy& changed) { changed.fsdp.cpu_offload = true; })}});
     return;
   }
   if (!is_deepspeed(strategy) || strategy.zero.stage == 0) return;
   if (strategy.zero.offload_optimizer.device == OffloadDevice::None) {
-    ladders.push_back({{change("offload_optimizer", "the optimizer on the CPU",
-                "zero_optimization.offload_optimizer: {\"device\": \"cpu\"}", [](Strategy& changed) {
-                  changed.zero.offload_optimizer.device = OffloadDevice::Cpu;
-                })}});
+    ladders.push_back({{change(
+        "offload_optimizer", "the optimizer on the CPU",
+        "zero_optimization.offload_optimizer: {\"device\": \"cpu\"}",
+        [](Strategy& changed) { changed.zero.offload_optimizer.device = OffloadDevice::Cpu; })}});
   }
   if (strategy.zero.stage == 3 && strategy.zero.offload_param.device == OffloadDevice::None) {
-    ladders.push_back({{change(
-        "offload_param", "parameters in host memory",
-        "zero_optimization.offload_param: {\"device\": \"cpu\"}",
-        [](Strategy& changed) { changed.zero.offload_param.device = OffloadDevice::Cpu; })}});
+    ladders.push_back(
+        {{change("offload_param", "parameters in host memory",
+                 "zero_optimization.offload_param: {\"device\": \"cpu\"}", [](Strategy& changed) {
+                   changed.zero.offload_param.device = OffloadDevice::Cpu;
+                 })}});
   }
 }
 
@@ -330,7 +331,8 @@ void add_codes(WayOut& way, const std::string& codes) {
 }
 
 /// Nothing for what cannot be simulated.
-std::optional<Trial> try_changes(const PlacedStrategy& now, const std::vector<const Change*>& changes) {
+std::optional<Trial> try_changes(const PlacedStrategy& now,
+                                 const std::vector<const Change*>& changes) {
   Trial trial{{}, now};
   for (const Change* change : changes) {
     change->apply(trial.changed);
@@ -423,7 +425,8 @@ std::vector<Trial> try_pairs(const PlacedStrategy& now, const std::vector<const 
       trial->way.is_enough = goal.is_reached(*trial->way.memory);
       if (trial->way.is_enough) {
         enough.push_back(std::move(*trial));
-      } else if (!nearest || trial->way.memory->peak_allocated < nearest->way.memory->peak_allocated) {
+      } else if (!nearest ||
+                 trial->way.memory->peak_allocated < nearest->way.memory->peak_allocated) {
         nearest = std::move(trial);
       }
     }
@@ -434,9 +437,10 @@ std::vector<Trial> try_pairs(const PlacedStrategy& now, const std::vector<const 
 
 /// The single change that needs least, where there are no two to put together.
 std::vector<Trial> nearest_of(std::vector<Trial> failed) {
-  const auto least = std::min_element(failed.begin(), failed.end(), [](const Trial& a, const Trial& b) {
-    return a.way.memory->peak_allocated < b.way.memory->peak_allocated;
-  });
+  const auto least =
+      std::min_element(failed.begin(), failed.end(), [](const Trial& a, const Trial& b) {
+        return a.way.memory->peak_allocated < b.way.memory->peak_allocated;
+      });
   std::vector<Trial> nearest;
   if (least != failed.end()) nearest.push_back(std::move(*least));
   return nearest;
@@ -457,7 +461,9 @@ void propose(std::vector<WayOut>& ways, const char* code, const char* change, co
 
 std::vector<WayOut> not_simulated(const PlacedStrategy& now, const MemoryReport& memory) {
   constexpr double kWorthwhile = 0.1;  // of the peak
-  const auto large = [&](Bytes bytes) { return bytes.gib() > kWorthwhile * memory.peak_allocated.gib(); };
+  const auto large = [&](Bytes bytes) {
+    return bytes.gib() > kWorthwhile * memory.peak_allocated.gib();
+  };
   std::vector<WayOut> ways;
   if (large(memory.logits)) {
     propose(ways, "fused_cross_entropy", "a loss that never holds all logits",
@@ -465,9 +471,10 @@ std::vector<WayOut> not_simulated(const PlacedStrategy& now, const MemoryReport&
             format("most of {} of logits", to_string(memory.logits)));
   }
   if (large(memory.activations)) {
-    propose(ways, "sequence_parallel", "sequence parallelism",
-            "DeepSpeed-Ulysses or context parallelism over the ranks of a sequence",
-            format("of {} of activations what the other ranks take", to_string(memory.activations)));
+    propose(
+        ways, "sequence_parallel", "sequence parallelism",
+        "DeepSpeed-Ulysses or context parallelism over the ranks of a sequence",
+        format("of {} of activations what the other ranks take", to_string(memory.activations)));
     const Bytes checkpoints = std::max(memory.activations - memory.logits, Bytes(0));
     if (recomputes_blocks(now.strategy.checkpointing) && large(checkpoints)) {
       propose(ways, "offload_activations", "checkpoints in host memory",

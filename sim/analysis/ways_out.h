@@ -1,5 +1,6 @@
 /// \file
-/// Changes that make a job fit, each tried by replaying its memory, and what they cost in step time.
+/// Changes that make a job fit, each tried by replaying its memory, and what they cost in step
+/// time.
 ///
 /// Codes are those of data/cases/README.md, "Advice". What the simulator cannot run (sequence
 /// parallelism, fused losses, activations on the host, adapters of unknown targets) is proposed
@@ -50,8 +51,8 @@ struct WaysOutOptions {
 [[nodiscard]] std::vector<WayOut> ways_out(const Experiment& experiment, const Strategy& strategy,
                                            const WaysOutOptions& options = {});
 
-/// Changes of a job that fits which allocate less at their peak (by 2 % and more) and no more time (by 1 % at
-/// most): `lower_stage` and smaller buffers where they do not pay. Timed as above.
+/// Changes of a job that fits which allocate less at their peak (by 2 % and more) and no more time
+/// (by 1 % at most): `lower_stage` and smaller buffers where they do not pay. Timed as above.
 [[nodiscard]] std::vector<WayOut> free_savings(const Experiment& experiment,
                                                const Strategy& strategy);
 

@@ -82,8 +82,8 @@ std::string ways_table(const OomExplanation& explanation) {
   constexpr std::size_t kChange = 46;
   TextTable table({Align::Left, Align::Right, Align::Right, Align::Right, Align::Left});
   const bool timed = explanation.step.has_value();
-  table.add_row({"change", timed ? "step (ms)" : "", timed ? "against now" : "", "peak (GiB)",
-                 "verdict"});
+  table.add_row(
+      {"change", timed ? "step (ms)" : "", timed ? "against now" : "", "peak (GiB)", "verdict"});
   table.add_rule();
   if (timed) {
     table.add_row({"as it is, were there memory", milliseconds(explanation.step)});
@@ -109,9 +109,8 @@ std::string ways_heading(const std::vector<WayOut>& ways, bool timed) {
     return "Nothing that can be simulated is enough, no two changes together either; the nearest, "
            "and what is not simulated:";
   }
-  const bool single = std::any_of(ways.begin(), ways.end(), [&](const WayOut& way) {
-    return fits(way) && !way.is_pair;
-  });
+  const bool single = std::any_of(ways.begin(), ways.end(),
+                                  [&](const WayOut& way) { return fits(way) && !way.is_pair; });
   const char* order = timed ? "the cheapest in step time first" : "the simplest first";
   return format("{}, {}:",
                 single ? "Ways out, each found by simulating it"
@@ -210,7 +209,8 @@ std::string oom_text(const OomReport& report) {
   if (!text.empty() && !explanation.request.empty()) text += "\n";
   text += paragraph(explanation.request);
   if (!explanation.causes.empty()) {
-    text += "\n" + wrap(join(explanation.causes, ", "), kReportColumns, "Causes, most likely first: ");
+    text +=
+        "\n" + wrap(join(explanation.causes, ", "), kReportColumns, "Causes, most likely first: ");
   }
   if (!explanation.evidence.empty()) text += "\n";
   for (const std::string& sentence : explanation.evidence) text += paragraph(sentence);

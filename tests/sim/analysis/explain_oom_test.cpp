@@ -67,7 +67,8 @@ struct Question {
 };
 
 std::string formula(const Question& asked, const Strategy& strategy) {
-  const Experiment experiment = experiment_of(load_model("llama-2-7b"), {"dgx-a100-80", 8, 80}, 1024);
+  const Experiment experiment =
+      experiment_of(load_model("llama-2-7b"), {"dgx-a100-80", 8, 80}, 1024);
   SizeQuestion question{asked.bytes, Bytes(0), {}, asked.memory_class};
   for (std::size_t i = 0; i < experiment.model.modules.size() && asked.module != nullptr; ++i) {
     if (experiment.model.modules[i].name == asked.module) {
@@ -124,10 +125,11 @@ TEST(ExplainOom, AMessageAloneTellsOfFragmentation) {
   EXPECT_THAT(said.causes, ElementsAre("fragmentation"));
   EXPECT_THAT(codes_of(said.ways_out), ElementsAre("expandable_segments"));
   // 75.5 - 57.88 = 17.62; 79.15 - 1.33 - 75.5 = 2.32.
-  EXPECT_THAT(said.evidence,
-              ElementsAre("Fragmentation: PyTorch held 17.62 GiB that it did not use, more than the "
-                          "3.74 GiB it asked for, but in no piece that large (E7).",
-                          "2.32 GiB are outside PyTorch's allocator: CUDA context, kernels, NCCL."));
+  EXPECT_THAT(
+      said.evidence,
+      ElementsAre("Fragmentation: PyTorch held 17.62 GiB that it did not use, more than the "
+                  "3.74 GiB it asked for, but in no piece that large (E7).",
+                  "2.32 GiB are outside PyTorch's allocator: CUDA context, kernels, NCCL."));
 }
 
 TEST(ExplainOom, OtherProcesses) {
@@ -146,10 +148,10 @@ TEST(ExplainOom, OtherProcesses) {
 /// A 7B Llama at stage 2 on eight GPUs of 31.75 GiB: 2 P and five buffers of 4 P / 8 are 12.55 +
 /// 5 x 3.14 = 28.24 GiB; the sixth does not fit.
 TEST(ExplainOom, UnfusedAdamAtStage2) {
-  const Experiment experiment = experiment_of(load_model("llama-2-7b"), {"dgx1-v100-32", 8, 31.75}, 1024);
+  const Experiment experiment =
+      experiment_of(load_model("llama-2-7b"), {"dgx1-v100-32", 8, 31.75}, 1024);
   const Strategy strategy = named_strategy("zero2", unfused(Precision::Fp16), 8);
-  const OomExplanation said =
-      explain_oom(figures(3.14, 28.28, 28.28, 1.95), experiment, strategy);
+  const OomExplanation said = explain_oom(figures(3.14, 28.28, 28.28, 1.95), experiment, strategy);
   EXPECT_EQ(said.match, OomMatch::Exact);
   ASSERT_TRUE(said.found);
   EXPECT_EQ(said.found->phase, Phase::Step);
@@ -169,8 +171,7 @@ TEST(ExplainOom, FirstTemporaryOf13B) {
   const Experiment experiment =
       experiment_of(load_model("baichuan2-13b"), {"dgx-a100-80", 4, 79.35}, 1536);
   const Strategy strategy = named_strategy("zero2", unfused(Precision::Bf16), 4);
-  const OomExplanation said =
-      explain_oom(figures(12.94, 77.65, 77.66, 0.7), experiment, strategy);
+  const OomExplanation said = explain_oom(figures(12.94, 77.65, 77.66, 0.7), experiment, strategy);
   EXPECT_EQ(said.match, OomMatch::Exact);
   ASSERT_FALSE(said.causes.empty());
   EXPECT_EQ(said.causes.front(), "optimizer_step_temporary");
@@ -212,8 +213,9 @@ TEST(ExplainOom, LargerThanAnyBufferIsOfMoreTokens) {
   const OomExplanation said = explain_oom(message, experiment, strategy);
   EXPECT_EQ(said.match, OomMatch::NotFound);
   EXPECT_FALSE(said.found);
-  EXPECT_THAT(said.request, StartsWith("30.00 GiB: 8.053e9 elements of 4 bytes, or 16.11e9 of 2. No "
-                                       "buffer of the simulated job is that large; its largest is "));
+  EXPECT_THAT(said.request,
+              StartsWith("30.00 GiB: 8.053e9 elements of 4 bytes, or 16.11e9 of 2. No "
+                         "buffer of the simulated job is that large; its largest is "));
 }
 
 TEST(ExplainOom, ARequestThatComesTooEarlyIsNotTheOne) {
@@ -232,8 +234,7 @@ TEST(ExplainOom, ARequestThatComesTooEarlyIsNotTheOne) {
 TEST(ExplainOom, AShardedJobOfOneRankIsCalledSo) {
   Experiment experiment = small();
   experiment.cluster.gpus_per_node = 1;
-  const OomExplanation said =
-      explain_oom(OomFigures(), experiment, named_strategy("zero2", {}, 1));
+  const OomExplanation said = explain_oom(OomFigures(), experiment, named_strategy("zero2", {}, 1));
   EXPECT_EQ(said.causes.front(), "no_sharding");
   EXPECT_TRUE(said.simulated_fits);
   EXPECT_THAT(said.ways_out, IsEmpty());
