@@ -154,7 +154,10 @@ TEST(ExplainOom, UnfusedAdamAtStage2) {
   const OomExplanation said = explain_oom(figures(3.14, 28.28, 28.28, 1.95), experiment, strategy);
   EXPECT_EQ(said.match, OomMatch::Exact);
   ASSERT_TRUE(said.found);
+  EXPECT_EQ(said.found->owner, "adam_quotient");
   EXPECT_EQ(said.found->phase, Phase::Step);
+  EXPECT_EQ(said.found->step, 0);
+  EXPECT_NEAR(said.found->allocated.gib(), 28.24, 0.05);
   EXPECT_EQ(said.formula, "4 bytes x 6.738e9 parameters / 8 ranks");
   ASSERT_FALSE(said.causes.empty());
   EXPECT_EQ(said.causes.front(), "optimizer_step_temporary");
@@ -177,7 +180,8 @@ TEST(ExplainOom, FirstTemporaryOf13B) {
   EXPECT_EQ(said.causes.front(), "optimizer_step_temporary");
   EXPECT_THAT(said.formula, HasSubstr("/ 4 ranks"));
   ASSERT_TRUE(said.found);
-  EXPECT_NEAR(said.found->allocated.gib(), 77.65, 0.3);
+  EXPECT_EQ(said.found->owner, "adam_root");
+  EXPECT_NEAR(said.found->allocated.gib(), 77.65, 0.05);
   EXPECT_THAT(codes_of(said.ways_out), Contains("more_gpus"));
 }
 
