@@ -118,7 +118,7 @@ struct Words {
 
 [[noreturn]] void fail(const Words& words, std::string_view found, std::string_view what) {
   constexpr std::size_t kShown = 40;
-  throw TraceError(words.where, format("found \"{}\" as {}, expected a size such as \"3.14 GiB\"",
+  throw TraceError(words.where, format(R"(found "{}" as {}, expected a size such as "3.14 GiB")",
                                        found.substr(0, kShown), what));
 }
 

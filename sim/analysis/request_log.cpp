@@ -90,7 +90,7 @@ class RequestLog final : public AllocationObserver {
   struct Event {
     const Buffer& buffer;
     const Op& op;
-    MemoryCause cause;
+    MemoryCause cause = MemoryCause::ModelStates;
     Bytes allocated;
   };
 

@@ -241,8 +241,7 @@ void oom_message(const std::string& bytes) {
   ZS_CHECK(!messages.empty(), "a log without a message is an error");
   for (const OomMessage& message : messages) {
     ZS_CHECK(message.request.covers(message.request.bytes), "a size is not what it is printed as");
-    ZS_CHECK(!message.reserved || message.allocated || message.reserved->bytes >= Bytes(0),
-             "a size is negative");
+    ZS_CHECK(message.request.bytes >= Bytes(0), "a size is negative");
   }
 }
 

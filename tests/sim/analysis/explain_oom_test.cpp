@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/analysis/memory_report.h"
 #include "sim/analysis/size_formula.h"
 #include "sim/model/sized_model.h"
 
@@ -166,6 +167,28 @@ TEST(ExplainOom, UnfusedAdamAtStage2) {
   EXPECT_THAT(codes, Contains("fused_optimizer"));
   EXPECT_THAT(codes, Contains("higher_stage"));
   EXPECT_FALSE(said.simulated_fits);
+}
+
+/// The same on GPUs of 39.4 GiB, where the simulated job fits (31.4 GiB): other processes left too
+/// little. Each way frees at least what was short, 3.14 - 1.95 = 1.19 GiB.
+TEST(ExplainOom, WaysWhereTheSimulatedJobFits) {
+  const Experiment experiment =
+      experiment_of(load_model("llama-2-7b"), {"dgx-a100-40", 8, 39.4}, 1024);
+  const Strategy strategy = named_strategy("zero2", unfused(Precision::Fp16), 8);
+  OomFigures message = figures(3.14, 28.28, 28.28, 1.95);
+  message.total = printed_gib(39.4);
+  message.process = printed_gib(29.5);
+  const OomExplanation said = explain_oom(message, experiment, strategy);
+  EXPECT_TRUE(said.simulated_fits);
+  EXPECT_EQ(said.match, OomMatch::Exact);
+  // 39.4 - 1.95 - 29.5 = 7.95.
+  EXPECT_THAT(said.evidence, Contains("Other processes hold 7.95 GiB of this GPU."));
+  EXPECT_THAT(codes_of(said.ways_out), Contains("fused_optimizer"));
+  const double now = replayed_memory(experiment, strategy).peak_allocated.gib();
+  for (const WayOut& way : said.ways_out) {
+    if (!way.memory || !way.is_enough) continue;
+    EXPECT_LE(way.memory->peak_allocated.gib(), now - 1.18) << way.change;
+  }
 }
 
 /// A 13.9B model at stage 2 on four GPUs of 79.35 GiB: 25.88 + 4 x 12.94 = 77.65 GiB are allocated
