@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "sim/analysis/memory_report.h"
 #include "sim/analysis/size_formula.h"
@@ -204,13 +205,33 @@ std::string larger_than_all(Bytes asked, const RequestMoment& largest, const Bat
                     count_text(tokens), batch.tokens());
 }
 
+/// Of a request as large as an fp32 buffer of all that a rank updates, which stage 3 cuts.
+std::string uncut_sentence(Bytes asked, const Experiment& experiment, const Strategy& strategy) {
+  constexpr double kApart = 0.01;
+  constexpr double kFp32 = 4;
+  if (strategy.framework != Framework::DeepSpeed || strategy.zero.stage < 3) return "";
+  const double own = static_cast<double>(trainable_parameter_count(experiment.model)) /
+                     sharing_ranks(experiment, strategy);
+  const double elements = static_cast<double>(asked.count()) / kFp32;
+  const auto sub_group = static_cast<double>(strategy.zero.sub_group_size);
+  if (std::abs(elements - own) > kApart * own || own <= (1 + kApart) * sub_group) return "";
+  return format(
+      " An fp32 buffer of all that a rank updates has that size. The simulated job cuts "
+      "such buffers at sub_group_size {}: the real one has a larger sub_group_size, or "
+      "keeps its gradients in fp32.",
+      count_text(sub_group));
+}
+
 std::string not_found_sentence(const OomFigures& figures, const std::string& formula,
-                               const RequestSearch& search, const BatchShape& batch) {
+                               const RequestSearch& search, const Experiment& experiment,
+                               const Strategy& strategy) {
   const Bytes asked = figures.request->bytes;
   std::string text = formula.empty() ? format("{}: {}.", size_text(asked), size_in_elements(asked))
                                      : format("{} = {}.", size_text(asked), formula);
+  const std::string uncut = uncut_sentence(asked, experiment, strategy);
+  if (!uncut.empty()) return text + uncut;
   if (search.largest && asked > search.largest->bytes) {
-    return text + " " + larger_than_all(asked, *search.largest, batch);
+    return text + " " + larger_than_all(asked, *search.largest, batch_of(experiment, strategy));
   }
   return text +
          " The simulated job asks for nothing of this size: the real one differs from it in "
@@ -371,8 +392,8 @@ void tell_request(const Job& job, OomExplanation& result) {
   }
   result.formula = formula_text(figures.request->bytes, figures.request->tolerance, nullptr,
                                 job.experiment, job.strategy);
-  result.request = not_found_sentence(figures, result.formula, job.search,
-                                      batch_of(job.experiment, job.strategy));
+  result.request =
+      not_found_sentence(figures, result.formula, job.search, job.experiment, job.strategy);
 }
 
 /// The moment of the simulated job that is nearest to that of the message.

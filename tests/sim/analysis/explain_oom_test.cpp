@@ -245,6 +245,19 @@ TEST(ExplainOom, LargerThanAnyBufferIsOfMoreTokens) {
                          "buffer of the simulated job is that large; its largest is "));
 }
 
+/// 4 x 6 738 415 616 / 8 bytes are 3.14 GiB, in sub-groups of 1e8 elements none is above 0.5 GiB.
+TEST(ExplainOom, AWholePartitionThatSubGroupsCut) {
+  const Experiment experiment =
+      experiment_of(load_model("llama-2-7b"), {"dgx1-v100-32", 8, 31.75}, 1024);
+  Strategy strategy = named_strategy("zero3", unfused(Precision::Bf16), 8);
+  strategy.zero.sub_group_size = 100'000'000;
+  OomFigures message;
+  message.request = printed_gib(3.14);
+  const OomExplanation said = explain_oom(message, experiment, strategy);
+  EXPECT_EQ(said.match, OomMatch::NotFound);
+  EXPECT_THAT(said.request, HasSubstr("cuts such buffers at sub_group_size 100e6"));
+}
+
 TEST(ExplainOom, ARequestThatComesTooEarlyIsNotTheOne) {
   // 2 bytes x 124 439 808 of gpt2 are 237.35 MiB, the weights, at the beginning; 35 GiB were
   // allocated.
