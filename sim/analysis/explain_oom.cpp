@@ -111,7 +111,7 @@ struct OwnerWords {
   std::string_view words;
 };
 /// Buffers whose names alone say too little.
-constexpr std::array<OwnerWords, 14> kOwners = {{
+constexpr std::array<OwnerWords, 17> kOwners = {{
     {"adam_root",
      "the root of Adam's second moment, a temporary of an optimizer that is not fused"},
     {"adam_quotient",
@@ -124,6 +124,9 @@ constexpr std::array<OwnerWords, 14> kOwners = {{
     {"ipg_bucket", "the gradient bucket"},
     {"fp32_gradients", "the fp32 copy of the gradients"},
     {"logits", "the logits"},
+    {"logits_copies", "copies of the logits"},
+    {"whole_model", "the model, whole before it is cut"},
+    {"whole_parameter", "a parameter, whole before it is cut"},
     {"logits_gradient", "the gradient of the logits"},
     {"unsharded_flat", "a unit's parameters, gathered"},
     {"saved_activation", "what a module saves for its backward"},

@@ -70,6 +70,8 @@ MemoryCause cause_of(const Buffer& buffer, const Op& op, const Strategy& strateg
                      const Model& model) {
   switch (buffer.memory_class) {
     case MemoryClass::Parameters:
+      return buffer.owner.starts_with("whole") ? cause_of_setup(strategy, MemoryCause::ModelStates)
+                                               : MemoryCause::ModelStates;
     case MemoryClass::Gradients:
     case MemoryClass::OptimizerStates:
       break;

@@ -208,6 +208,24 @@ TEST(ExplainOom, FirstTemporaryOf13B) {
   EXPECT_THAT(codes_of(said.ways_out), Contains("more_gpus"));
 }
 
+/// gpt2-xl without zero.Init: each of 32 ranks first holds 2 x 1.56e9 bytes, 2.9 GiB of 3; cut, the
+/// states are 16 x 1.56e9 / 32 bytes, 0.7 GiB.
+TEST(ExplainOom, TheWholeModelWithoutZeroInit) {
+  Experiment experiment = experiment_of(load_model("gpt2-xl"), {"dgx-a100-40", 8, 3}, 128);
+  experiment.cluster.nodes = 4;
+  Strategy strategy = named_strategy("zero3", {}, 32);
+  ZeroOptions& zero = strategy.zero;
+  zero.reduce_bucket_size = zero.prefetch_bucket_size = 10'000'000;
+  zero.max_live_parameters = zero.max_reuse_distance = 50'000'000;
+  strategy.checkpointing = ActivationCheckpointing::Full;
+  strategy.zero_init = false;
+  const OomExplanation said = explain_oom(OomFigures(), experiment, strategy);
+  EXPECT_EQ(said.match, OomMatch::Simulated);
+  ASSERT_FALSE(said.causes.empty());
+  EXPECT_EQ(said.causes.front(), "whole_model_materialised");
+  EXPECT_THAT(codes_of(said.ways_out), Contains("zero_init"));
+}
+
 /// Checkpoints of 60 layers x 256 000 tokens x 5376 x 2 bytes are 165 GB: no sharding helps.
 TEST(ExplainOom, CheckpointsOfLongContext) {
   Experiment experiment = experiment_of(decoder_of_sizes({31'000'000'000, 60, 5376, 262'144}),
