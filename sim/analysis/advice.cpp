@@ -22,10 +22,6 @@ double rate(const StrategyReport& report) {
   return report.throughput.tokens_per_s_per_gpu;
 }
 
-Bytes spare(const MemoryReport& memory) {
-  return memory.capacity - needed(memory);
-}
-
 // ---- order -----------------------------------------------------------------------------------
 
 /// The one to choose of `candidates`, which is not empty.
@@ -62,14 +58,23 @@ std::string cost_of_tokens(const StrategyReport& report, const Cluster& cluster)
   return text;
 }
 
-std::string headroom(const StrategyReport& report) {
-  const Bytes free = spare(report.memory);
+/// Share of the capacity below which a prediction of memory may be wrong about fitting: the median
+/// error against published peaks that it is held to (design.md section 7).
+constexpr double kUncertain = 0.05;
+
+std::string room(const StrategyReport& report) {
+  const MemoryReport& memory = report.memory;
   if (report.verdict == Verdict::Tight) {
-    return format(
-        "where only {:.1f} of {:.1f} GiB stay free, which the allocator's fragmentation may take",
-        free.gib(), report.memory.capacity.gib());
+    return memory.flushes > 0 ? format(
+                                    "where the allocator flushes its cache {} times a step, "
+                                    "which takes {} of it",
+                                    memory.flushes, milliseconds(memory.flush_time))
+                              : "where the allocator flushes its cache in the first steps";
   }
-  return format("and {:.1f} of {:.1f} GiB stay free", free.gib(), report.memory.capacity.gib());
+  const Bytes free = headroom(memory);
+  const bool uncertain = free.gib() < kUncertain * memory.capacity.gib();
+  return format("and {:.1f} of {:.1f} GiB stay free{}", free.gib(), memory.capacity.gib(),
+                uncertain ? ", less than such a prediction may be off" : "");
 }
 
 /// \param fitting  all that fit, `best` included.
@@ -84,7 +89,7 @@ std::string recommendation(const StrategyReport& best, const Cluster& cluster,
                                         : "none that fits is faster than its";
   return format("Choose {}: {} {:.0f} tokens/s per GPU ({} a step, MFU {:.1f} %; {}), {}.",
                 best.name, why, rate(best), milliseconds(best.time.step), best.throughput.mfu * 100,
-                cost_of_tokens(best, cluster), headroom(best));
+                cost_of_tokens(best, cluster), room(best));
 }
 
 struct Part {
@@ -178,7 +183,7 @@ std::string largest_class(const MemoryReport& memory) {
 }
 
 std::string excess(const MemoryReport& memory) {
-  return format("{:.1f} GiB more than the {:.1f} GiB of the GPU ({} GiB)", -spare(memory).gib(),
+  return format("{:.1f} GiB more than the {:.1f} GiB of the GPU ({} GiB)", -headroom(memory).gib(),
                 memory.capacity.gib(), largest_class(memory));
 }
 

@@ -47,6 +47,57 @@ StateBytes states_on_device(const Strategy& strategy) {
   return states;
 }
 
+/// The part of the job that a moment lies in, in words.
+std::string part_text(const AllocatorMoment& moment) {
+  if (moment.phase == Phase::Init) return "initialisation";
+  if (moment.step == 0) return "first step";
+  return moment.step < kFirstSteps ? format("step {}", moment.step + 1) : "steady step";
+}
+
+void add_steady_classes(const AllocatorObserver& observer, MemoryReport& report) {
+  const AllocatorPart steady = observer.part(0, observer.parts() - 1);
+  const MemoryByClass& classes = steady.peak_allocated.by_class;
+  report.parameters = of_class(classes, MemoryClass::Parameters);
+  report.gradients = of_class(classes, MemoryClass::Gradients);
+  report.optimizer_states = of_class(classes, MemoryClass::OptimizerStates);
+  report.activations =
+      of_class(classes, MemoryClass::Activations) + of_class(classes, MemoryClass::Logits);
+  report.temporary_buffers = of_class(classes, MemoryClass::TemporaryBuffers);
+  report.live_parameters = of_class(classes, MemoryClass::LiveParameters);
+  report.logits = of_class(steady.class_peaks, MemoryClass::Logits);
+  report.steady_allocated = steady.peak_allocated.allocated;
+  for (const Bytes bytes : observer.current(0)) report.after_step += bytes;
+}
+
+void add_peaks(const AllocatorObserver& observer, MemoryReport& report) {
+  const AllocatorMoment allocated = observer.peak_allocated(0);
+  const AllocatorMoment reserved = observer.peak_reserved(0);
+  report.peak_allocated = allocated.allocated;
+  report.peak_part = part_text(allocated);
+  report.peak_phase = std::string(to_string(allocated.phase));
+  report.peak_op = allocated.op;
+  report.peak_reserved = reserved.reserved;
+  report.fragmentation = reserved.fragmentation();
+}
+
+void add_flushes(const AllocatorObserver& observer, MemoryReport& report) {
+  const std::size_t steady = observer.parts() - 1;
+  for (std::size_t i = 0; i < steady; ++i) report.early_flushes += observer.part(0, i).flushes;
+  const AllocatorPart last = observer.part(0, steady);
+  report.flushes = last.flushes;
+  if (last.flushes > 0) report.flush_time = last.driver_time;
+  if (const std::optional<AllocatorFailure>& failure = observer.out_of_memory(0)) {
+    const AllocatorMoment& moment = failure->moment;
+    report.failure = {failure->error.request,
+                      moment.allocated,
+                      moment.reserved,
+                      failure->error.free,
+                      part_text(moment),
+                      std::string(to_string(moment.phase)),
+                      moment.op};
+  }
+}
+
 bool keeps_host_buffers(const Program& program) {
   const std::vector<Buffer>& buffers = program.ranks.front().buffers;
   return std::any_of(buffers.begin(), buffers.end(),
@@ -88,49 +139,57 @@ Bytes paper_model_states_of(const Model& model, const Strategy& strategy, int wo
   return Bytes(std::llround(bytes));
 }
 
+AllocatorSetup allocator_setup(const Experiment& experiment, const Program& program) {
+  AllocatorSetup setup;
+  setup.allocator.capacity = experiment.cluster.gpu_memory();
+  setup.allocator.other = context_of(program);
+  setup.allocator.conf = experiment.alloc_conf;
+  return setup;
+}
+
 MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
-                           const Program& program, const MemoryPeak& peak) {
-  const MemoryByClass& classes = peak.by_class;
+                           const Program& program, const AllocatorObserver& observer) {
   MemoryReport report;
   report.model_states =
       paper_model_states_of(experiment.model, strategy, experiment.cluster.world_size());
-  report.parameters = of_class(classes, MemoryClass::Parameters);
-  report.gradients = of_class(classes, MemoryClass::Gradients);
-  report.optimizer_states = of_class(classes, MemoryClass::OptimizerStates);
-  report.activations =
-      of_class(classes, MemoryClass::Activations) + of_class(classes, MemoryClass::Logits);
-  report.temporary_buffers = of_class(classes, MemoryClass::TemporaryBuffers);
-  report.live_parameters = of_class(classes, MemoryClass::LiveParameters);
-  report.logits = of_class(peak.class_peaks, MemoryClass::Logits);
+  add_steady_classes(observer, report);
+  add_peaks(observer, report);
+  add_flushes(observer, report);
   report.context = context_of(program);
-  report.peak_allocated = peak.allocated;
-  report.peak_reserved = peak.allocated + report.fragmentation;
-  report.peak_phase = std::string(to_string(peak.phase));
-  report.peak_op = peak.op;
   report.capacity = experiment.cluster.gpu_memory();
-  report.host = peak.host * std::min(experiment.cluster.gpus_per_node, program.world_size);
+  report.host = observer.ledger().peak(0).host *
+                std::min(experiment.cluster.gpus_per_node, program.world_size);
   report.rank = program.ranks.front().representative.value();
   return report;
 }
 
-MemoryReport replayed_memory(const Experiment& experiment, const Strategy& strategy) {
+Program memory_program(const Experiment& experiment, const Strategy& strategy) {
   BuildOptions options;
   options.world_size = experiment.cluster.world_size();
+  options.first_step = 0;
+  options.steps = kFirstSteps + 1;
   options.routing = experiment.routing;
-  const Program program =
-      build_program(experiment.model, strategy, batch_of(experiment, strategy), options);
-  return memory_report(experiment, strategy, program, replay_memory(program));
+  return build_program(experiment.model, strategy, batch_of(experiment, strategy), options);
+}
+
+MemoryReport replayed_memory(const Experiment& experiment, const Strategy& strategy) {
+  const Program program = memory_program(experiment, strategy);
+  AllocatorObserver observer(program, allocator_setup(experiment, program));
+  replay(program, observer);
+  return memory_report(experiment, strategy, program, observer);
 }
 
 Bytes needed(const MemoryReport& memory) {
   return memory.peak_reserved + memory.context;
 }
 
+Bytes headroom(const MemoryReport& memory) {
+  return memory.capacity - needed(memory);
+}
+
 Verdict verdict_of(const MemoryReport& memory) {
-  const auto used = static_cast<double>(needed(memory).count());
-  const auto capacity = static_cast<double>(memory.capacity.count());
-  if (used > capacity) return Verdict::DoesNotFit;
-  return used > (1 - kTightHeadroom) * capacity ? Verdict::Tight : Verdict::Fits;
+  if (memory.failure) return Verdict::DoesNotFit;
+  return memory.flushes + memory.early_flushes > 0 ? Verdict::Tight : Verdict::Fits;
 }
 
 std::vector<std::string> memory_assumptions(const Program& program) {
@@ -139,10 +198,7 @@ std::vector<std::string> memory_assumptions(const Program& program) {
       format("outside the allocator: {:.2f} GB of CUDA context and {} x {:.2f} GB of NCCL buffers, "
              "typical values (E1)",
              kContextMemory.cuda.gb(), communicators, kContextMemory.nccl_communicator.gb()),
-      "the caching allocator is not simulated: reserved memory is taken as what is allocated",
-      format("a strategy is called tight if less than {:.0f} % of the GPU's memory stays free, as "
-             "fragmentation may take that",
-             kTightHeadroom * 100),
+      "a strategy is called tight if PyTorch's allocator has to flush its cache to go on (E7.9)",
   };
   if (keeps_host_buffers(program)) {
     sentences.emplace_back(

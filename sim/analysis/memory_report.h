@@ -1,8 +1,15 @@
 /// \file
 /// From what a rank allocates to whether it fits on its GPU.
 ///
-/// Not modelled: the caching allocator's fragmentation, host memory beyond what offload keeps there
-/// (checkpoints while loading, data, the process itself).
+/// A job is followed from its initialisation through its first steps to a steady one, through
+/// PyTorch's caching allocator (sim/memory/allocator_observer.h) with what the CUDA context and
+/// NCCL leave of the GPU:
+///
+///     does not fit   a request fails, even after a flush of the cache
+///     tight          none fails, but the cache is flushed (E7.9, G6)
+///     fits           neither
+///
+/// Not modelled: host memory of data and of the process itself; other processes on the GPU.
 #pragma once
 
 #include <string>
@@ -10,7 +17,7 @@
 
 #include "sim/analysis/report.h"
 #include "sim/base/units.h"
-#include "sim/memory/memory_timeline.h"
+#include "sim/memory/allocator_observer.h"
 #include "sim/model/operators.h"
 #include "sim/program/program.h"
 #include "sim/strategy/strategy.h"
@@ -25,11 +32,6 @@ struct ContextMemory {
 };
 inline constexpr ContextMemory kContextMemory;
 
-/// Share of the capacity that must stay free for "fits". The caching allocator is not simulated,
-/// and what it holds beyond what is allocated decides between fitting and not: PyTorch's own
-/// figures in published reports of full GPUs lie some percent apart (E7.7).
-inline constexpr double kTightHeadroom = 0.05;
-
 /// The experiment's batch as `strategy` trains with it.
 [[nodiscard]] BatchShape batch_of(const Experiment& experiment, const Strategy& strategy);
 
@@ -41,15 +43,28 @@ inline constexpr double kTightHeadroom = 0.05;
 [[nodiscard]] Bytes paper_model_states_of(const Model& model, const Strategy& strategy,
                                           int world_size);
 
-/// \param peak  of the program's first rank class.
-[[nodiscard]] MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
-                                         const Program& program, const MemoryPeak& peak);
+/// Steps of a job before a steady one (rules 0.7, C4.1, B2.6, D1.1): the first creates what is
+/// created lazily, the second is the last whose schedule differs.
+inline constexpr int kFirstSteps = 2;
 
-/// The same by replaying allocations in host order, without time.
+/// The allocator of each rank of `program`.
+[[nodiscard]] AllocatorSetup allocator_setup(const Experiment& experiment, const Program& program);
+
+/// \param observer  has seen the whole of `program`, whose last step is a steady one.
+[[nodiscard]] MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
+                                         const Program& program, const AllocatorObserver& observer);
+
+/// The job whose memory `replayed_memory` tells: kFirstSteps and a steady step.
+[[nodiscard]] Program memory_program(const Experiment& experiment, const Strategy& strategy);
+
+/// The memory of a job without time: the device is done with what it has been given before the
+/// next request comes (E3 without the host's lead).
 [[nodiscard]] MemoryReport replayed_memory(const Experiment& experiment, const Strategy& strategy);
 
 /// What is held at the peak, in and outside the allocator.
 [[nodiscard]] Bytes needed(const MemoryReport& memory);
+/// What the GPU has beyond that; negative if it has less.
+[[nodiscard]] Bytes headroom(const MemoryReport& memory);
 
 [[nodiscard]] Verdict verdict_of(const MemoryReport& memory);
 

@@ -18,6 +18,8 @@ namespace zerosim {
 
 namespace {
 
+constexpr Bytes kUnlimitedCapacity = Bytes(std::int64_t{1} << 60);
+
 void append(std::vector<std::string>& sentences, const std::vector<std::string>& more) {
   sentences.insert(sentences.end(), more.begin(), more.end());
 }
@@ -28,10 +30,26 @@ bool steps_are_independent(const Strategy& strategy) {
   return strategy.framework == Framework::DeepSpeed && strategy.throughput_timer;
 }
 
+/// How many are timed.
 int steps_to_steady(const Strategy& strategy) {
-  constexpr int kUntilHostIsAhead =
-      3;  // the host thread's lead over the device repeats from here on
-  return steps_are_independent(strategy) ? 1 : kUntilHostIsAhead;
+  // The host thread's lead over the device repeats from here on.
+  constexpr int kUntilHostIsAhead = 3;
+  // Blocks that other streams still use are missing in the cache that the warm-up leaves, so the
+  // first timed step may call cudaMalloc (E7.8).
+  constexpr int kUntilCacheIsFull = 2;
+  if (!steps_are_independent(strategy)) return kUntilHostIsAhead;
+  return strategy.zero.stage == 3 ? kUntilCacheIsFull : 1;
+}
+
+BuildOptions build_options(const Experiment& experiment, const Strategy& strategy,
+                           int first_steps) {
+  BuildOptions options;
+  options.world_size = experiment.cluster.world_size();
+  options.first_step = 0;
+  options.routing = experiment.routing;
+  options.warm_up_steps = first_steps > 0 ? 0 : kFirstSteps;
+  options.steps = first_steps > 0 ? first_steps : kFirstSteps + steps_to_steady(strategy);
+  return options;
 }
 
 FlopsPerSecond peak_rate(const GpuSpec& gpu, Precision precision) {
@@ -96,6 +114,14 @@ ThroughputReport throughput(const Experiment& experiment, const Strategy& strate
   return report;
 }
 
+/// The last step on a GPU whose memory has no end.
+Seconds step_without_flushes(const Experiment& experiment, const Program& program, Engine& engine) {
+  AllocatorSetup setup = allocator_setup(experiment, program);
+  setup.allocator.capacity = kUnlimitedCapacity;
+  AllocatorObserver observer(program, setup);
+  return split_step(program, engine.run(program, &observer)).step;
+}
+
 }  // namespace
 
 std::string_view to_string(Verdict verdict) {
@@ -112,14 +138,12 @@ std::string_view to_string(Verdict verdict) {
 
 StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& strategy,
                                  Engine& engine, Program* program, Timeline* timeline,
-                                 int first_step, int steps) {
+                                 int first_steps) {
   const BatchShape batch = batch_of(experiment, strategy);
-  Program built =
-      build_program(experiment.model, strategy, batch,
-                    {experiment.cluster.world_size(), first_step,
-                     steps > 0 ? steps : steps_to_steady(strategy), experiment.routing});
-  MemoryLedger ledger(built);
-  Timeline ran = engine.run(built, &ledger);
+  Program built = build_program(experiment.model, strategy, batch,
+                                build_options(experiment, strategy, first_steps));
+  AllocatorObserver observer(built, allocator_setup(experiment, built));
+  Timeline ran = engine.run(built, &observer);
 
   StrategyReport report;
   report.name = strategy.name;
@@ -129,11 +153,14 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
   append(report.assumptions, strategy.assumptions);
   append(report.assumptions, built.assumptions);
   report.warnings = strategy.warnings;
-  report.memory = memory_report(experiment, strategy, built, ledger.peak(0));
+  report.memory = memory_report(experiment, strategy, built, observer);
   report.verdict = verdict_of(report.memory);
   append(report.assumptions, memory_assumptions(built));
   if (uses_host_memory(built)) report.assumptions.push_back(host_memory_note(experiment.cluster));
   report.time = split_step(built, ran);
+  if (report.memory.flushes > 0) {
+    report.memory.flush_time = report.time.step - step_without_flushes(experiment, built, engine);
+  }
   report.communication = count_communication(built, experiment.cluster);
   report.communication.paper_psi = built.world_size > 1 ? paper_volume(strategy) : 0;
   report.throughput = throughput(experiment, strategy, batch, report.time.step, report.assumptions);

@@ -4,13 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/base/error.h"
 #include "sim/base/units.h"
 #include "sim/engine/timeline.h"
-#include "sim/memory/memory_timeline.h"
+#include "sim/memory/alloc_conf.h"
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
 #include "sim/model/routing.h"
@@ -23,15 +24,35 @@ namespace zerosim {
 enum class Verdict { Fits, Tight, DoesNotFit };
 [[nodiscard]] std::string_view to_string(Verdict verdict);  ///< "fits", "tight", "does_not_fit"
 
-/// Per GPU, of the worst rank; classes at the moment of `peak_allocated`.
+/// A request of the job that failed, on the GPU as it is (E7.9).
+struct MemoryFailure {
+  Bytes request;                    ///< as asked for
+  Bytes allocated, reserved, free;  ///< before it; free: of the GPU, as cudaMemGetInfo says
+  std::string part, phase, op;      ///< as the peak's
+};
+
+/// Per GPU, of the worst rank: a job from its initialisation to a steady step.
+///
+/// The two peaks are those of the whole job on a GPU without limit, so that what does not fit has
+/// a peak too; flushes and the failure are those on the GPU as it is.
 struct MemoryReport {
   Bytes model_states;  ///< as the ZeRO paper counts (data/cases/README.md, `memory.model_states`)
+  /// At the moment at which a steady step has allocated most.
   Bytes parameters, gradients, optimizer_states, activations, temporary_buffers, live_parameters;
-  Bytes logits;         ///< at their largest
-  Bytes fragmentation;  ///< 0 while no caching allocator is simulated
-  Bytes context;        ///< CUDA context and NCCL buffers, outside the allocator (E1)
+  Bytes logits;            ///< at their largest in a steady step
+  Bytes steady_allocated;  ///< the peak of a steady step: what the classes sum to
+  Bytes after_step;        ///< allocated between two steps
+  Bytes fragmentation;     ///< reserved and not allocated, when most is reserved (E7.7)
+  Bytes context;           ///< CUDA context and NCCL buffers, outside the allocator (E1)
   Bytes peak_allocated, peak_reserved;
+  std::string peak_part;  ///< "initialisation", "first step", "step 2", "steady step"
   std::string peak_phase, peak_op;
+  int flushes = 0;        ///< of the cache (E7.9), in a steady step
+  int early_flushes = 0;  ///< before it
+  /// What the flushes add to the time of a steady step; without running time: of the driver's calls
+  /// alone.
+  Seconds flush_time{0};
+  std::optional<MemoryFailure> failure;
   Bytes capacity;
   /// Host memory of a node at its largest (data/cases/README.md, `memory.host`): that of this rank
   /// times the ranks of a node.
@@ -84,18 +105,19 @@ struct StrategyReport {
 struct Experiment {
   Model model;
   Cluster cluster;
-  BatchShape batch;  ///< micro_batch is replaced by each strategy's
-  Routing routing;   ///< of models with experts
+  BatchShape batch;      ///< micro_batch is replaced by each strategy's
+  Routing routing;       ///< of models with experts
+  AllocConf alloc_conf;  ///< PYTORCH_CUDA_ALLOC_CONF of every rank
 };
 
 /// Builds, runs and summarises one strategy. `program` and `timeline`, where not null, receive what
-/// ran. \param first_step, steps  the reported step is the last one simulated.
+/// ran. \param first_steps  times the job's first so many steps and reports the last of them; 0: a
+/// steady one, after warm-up steps that take no time.
 class Engine;
 [[nodiscard]] StrategyReport simulate_strategy(const Experiment& experiment,
                                                const Strategy& strategy, Engine& engine,
                                                Program* program = nullptr,
-                                               Timeline* timeline = nullptr, int first_step = 2,
-                                               int steps = 0);
+                                               Timeline* timeline = nullptr, int first_steps = 0);
 
 /// Splits the last step of `rank_class` instant by instant (TimeReport).
 [[nodiscard]] TimeReport split_step(const Program& program, const Timeline& timeline,

@@ -26,7 +26,7 @@ class CompareCommand : public Command {
 
   int run() override {
     std::vector<std::string> assumptions;
-    Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}};
+    Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}, {}};
     experiment.batch = batch_shape(flags_, experiment.model, assumptions);
     experiment.routing = routing_of(flags_, experiment.model, assumptions);
     const std::vector<Strategy> strategies =

@@ -158,7 +158,7 @@ int MemoryCommand::estimators() const {
 
 int MemoryCommand::replayed() const {
   std::vector<std::string> assumptions;
-  Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}};
+  Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}, {}};
   experiment.batch = batch_shape(flags_, experiment.model, assumptions);
   experiment.routing = routing_of(flags_, experiment.model, assumptions);
   const int world_size = experiment.cluster.world_size();

@@ -13,8 +13,6 @@ namespace zerosim {
 
 namespace {
 
-constexpr int kSteadyStep = 2;  // rules 0.7 and C2: the first step that repeats
-
 class RunCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
@@ -88,13 +86,9 @@ JsonValue RunCommand::json_of(const StrategyReport& report, const Experiment& ex
 
 int RunCommand::run() {
   std::vector<std::string> assumptions;
-  int first_step = kSteadyStep;
-  int steps = 0;
-  if (!steps_.empty()) {
-    first_step = 0;
-    steps = static_cast<int>(parse_integer(steps_, "--steps", kStepRange));
-  }
-  Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}};
+  const int first_steps =
+      steps_.empty() ? 0 : static_cast<int>(parse_integer(steps_, "--steps", kStepRange));
+  Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}, {}};
   experiment.batch = batch_shape(flags_, experiment.model, assumptions);
   experiment.routing = routing_of(flags_, experiment.model, assumptions);
   const std::vector<Strategy> strategies =
@@ -106,8 +100,8 @@ int RunCommand::run() {
   Engine engine(experiment.cluster);
   Program program;
   Timeline timeline;
-  const StrategyReport report = simulate_strategy(experiment, strategies.front(), engine, &program,
-                                                  &timeline, first_step, steps);
+  const StrategyReport report =
+      simulate_strategy(experiment, strategies.front(), engine, &program, &timeline, first_steps);
   if (!perfetto_.empty()) write_trace(engine, program, timeline);
   if (json_) {
     print(json_of(report, experiment, timeline));

@@ -174,16 +174,26 @@ struct RankState {
   const RankProgram* program = nullptr;
   std::vector<OpState> ops;
   std::vector<std::int32_t> dependents;    ///< pool: those of op i begin at ops[i].first_dependent
-  std::vector<const KernelTime*> kernels;  ///< by payload
+  std::vector<const KernelTime*> kernels;  ///< by payload; null of warm-up steps
   HostState host_state = HostState::Running;
-  std::size_t next_op = 0;     ///< where the host thread is
-  Seconds host_now{0};         ///< may be ahead of the machine's clock
-  int unready = 0;             ///< issued device operations that are not ready
-  int unfinished = 0;          ///< issued device operations that have not ended
-  Seconds last_end{0};         ///< of a device operation
-  bool idle_wanted = false;    ///< by the present allocation
-  Seconds allocation_cost{0};  ///< to be spent when the device is idle
+  std::size_t first_timed = 0;  ///< operations before it are of warm-up steps
+  std::size_t next_op = 0;      ///< where the host thread is
+  Seconds host_now{0};          ///< may be ahead of the machine's clock
+  int unready = 0;              ///< issued device operations that are not ready
+  int unfinished = 0;           ///< issued device operations that have not ended
+  Seconds last_end{0};          ///< of a device operation
+  bool idle_wanted = false;     ///< by the present allocation
+  Seconds allocation_cost{0};   ///< to be spent when the device is idle
 };
+
+/// Those that do not lie in the warm-up.
+std::int32_t open_dependencies(const RankState& rank, const Op& op) {
+  std::int32_t open = 0;
+  for (const OpId dependency : rank.program->dependencies_of(op)) {
+    if (dependency.index() >= rank.first_timed) ++open;
+  }
+  return open;
+}
 
 /// What the host thread of a rank class may know at its present.
 class Progress final : public DeviceProgress {
@@ -255,6 +265,7 @@ class Execution final : public internal::MachineListener {
   };
 
   void prepare();
+  void prepare_warm_up(RankState& rank) const;
   void prepare_ops(RankState& rank);
   void prepare_dependents(RankState& rank);
   void prepare_meetings(int rank_class);
@@ -264,6 +275,7 @@ class Execution final : public internal::MachineListener {
   void check_links() const;
 
   void start_hosts();
+  void warm_up(int rank_class);
   void work_off();
   void walk_host(int rank_class);
   bool walk_op(int rank_class, const Op& op, std::int32_t index);
@@ -348,6 +360,7 @@ void Execution::prepare() {
   for (int r = 0; r < classes(); ++r) {
     rank(r).program = &program_.ranks[static_cast<std::size_t>(r)];
     rank(r).ops.resize(rank(r).program->ops.size());
+    prepare_warm_up(rank(r));
     prepare_meetings(r);
     prepare_ops(rank(r));
     prepare_dependents(rank(r));
@@ -376,21 +389,32 @@ void Execution::check_links() const {
       need(link_of(copy.direction), "copies between host and device");
     }
     for (const KernelTime* kernel : rank.kernels) {
-      if (kernel->memory_bytes > Bytes(0)) {
+      if (kernel != nullptr && kernel->memory_bytes > Bytes(0)) {
         need(LinkClass::Kind::DeviceMemory, "the device memory that kernels use");
       }
     }
   }
 }
 
+/// Operations of warm-up steps have ended at time 0.
+void Execution::prepare_warm_up(RankState& rank) const {
+  const std::vector<Op>& ops = rank.program->ops;
+  const int first_timed_step = program_.first_step + program_.warm_up_steps;
+  const auto in_warm_up = [&](const Op& op) {
+    return op.step >= program_.first_step && op.step < first_timed_step;
+  };
+  while (rank.first_timed < ops.size() && in_warm_up(ops[rank.first_timed])) {
+    rank.ops[rank.first_timed++].ended = true;
+  }
+  rank.next_op = rank.first_timed;
+}
+
 /// Counts what each operation waits for and links streams.
 void Execution::prepare_ops(RankState& rank) {
   const RankProgram& program = *rank.program;
-  for (const Kernel& kernel : program.kernels) {
-    rank.kernels.push_back(&costs_.kernel(kernel));
-  }
+  rank.kernels.resize(program.kernels.size());
   std::vector<std::int32_t> last(program.streams.size(), kNone);
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+  for (std::size_t i = rank.first_timed; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     const auto index = static_cast<std::int32_t>(i);
     const int step = op.step - program_.first_step;
@@ -398,12 +422,16 @@ void Execution::prepare_ops(RankState& rank) {
       throw SimulationError(format("operation {} belongs to step {}, the program has {} from {} on",
                                    i, op.step, program_.steps, program_.first_step));
     }
+    if (op.kind == OpKind::Kernel) {
+      const auto payload = static_cast<std::size_t>(op.payload);
+      rank.kernels[payload] = &costs_.kernel(program.kernels[payload]);
+    }
     OpState& own = rank.ops[i];
     if (own.leader == kNone) {
       own.leader = index;
     }
     OpState& leader = rank.ops[static_cast<std::size_t>(own.leader)];
-    if (waits(op)) leader.pending += static_cast<std::int32_t>(op.dependency_count);
+    if (waits(op)) leader.pending += open_dependencies(rank, op);
     if (!runs_on_device(op.kind)) {
       continue;
     }
@@ -422,9 +450,9 @@ void Execution::prepare_ops(RankState& rank) {
 void Execution::prepare_dependents(RankState& rank) {
   const RankProgram& program = *rank.program;
   std::vector<std::uint32_t> counts(rank.ops.size() + 1, 0);
-  for (const Op& op : program.ops) {
-    if (!waits(op)) continue;
-    for (const OpId dependency : program.dependencies_of(op)) {
+  for (std::size_t i = rank.first_timed; i < program.ops.size(); ++i) {
+    if (!waits(program.ops[i])) continue;
+    for (const OpId dependency : program.dependencies_of(program.ops[i])) {
       ++counts[dependency.index() + 1];
     }
   }
@@ -434,7 +462,7 @@ void Execution::prepare_dependents(RankState& rank) {
   }
   rank.dependents.resize(counts.back());
   std::vector<std::uint32_t>& next = counts;  // where the next dependent of op i goes
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+  for (std::size_t i = rank.first_timed; i < program.ops.size(); ++i) {
     if (!waits(program.ops[i])) continue;
     for (const OpId dependency : program.dependencies_of(program.ops[i])) {
       rank.dependents[next[dependency.index()]++] = rank.ops[i].leader;
@@ -445,7 +473,7 @@ void Execution::prepare_dependents(RankState& rank) {
 std::vector<std::vector<std::int32_t>> Execution::collectives_by_group(int rank_class) const {
   std::vector<std::vector<std::int32_t>> result(program_.groups.size());
   const RankProgram& program = *rank(rank_class).program;
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+  for (std::size_t i = rank(rank_class).first_timed; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.kind != OpKind::Collective) {
       continue;
@@ -531,9 +559,24 @@ Timeline Execution::run() {
 
 void Execution::start_hosts() {
   for (int r = 0; r < classes(); ++r) {
+    warm_up(r);
     runnable_hosts_.push_back(r);
   }
   work_off();
+}
+
+void Execution::warm_up(int rank_class) {
+  if (observer_ == nullptr) return;
+  const RankState& own = rank(rank_class);
+  for (std::size_t i = 0; i < own.first_timed; ++i) {
+    const Op& op = own.program->ops[i];
+    if (op.kind == OpKind::Allocate) {
+      observer_->poll_device(rank_class, Progress(own, /*known=*/true));
+    }
+    if (op.kind == OpKind::Allocate || op.kind == OpKind::Free) {
+      (void)memory_cost(rank_class, op);
+    }
+  }
 }
 
 void Execution::on_event(const MachineEvent& event) {

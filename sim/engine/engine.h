@@ -22,6 +22,9 @@
 ///   all transfer together. Consecutive calls with one `coalesced` number run as one collective of
 ///   their summed size; its spans share out the time in proportion to bytes.
 ///
+/// - Warm-up steps of the program (Program::warm_up_steps) have ended at time 0: the observer sees
+///   their allocations and frees on a device that is done with everything, nothing else of them
+///   happens.
 /// - Where an AllocationObserver asks what has ended, the host thread stands still until the
 ///   device's clock is at its present; where an allocation synchronises the device, until it is
 ///   idle.

@@ -1,5 +1,6 @@
 #include "sim/memory/allocator_observer.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -34,9 +35,12 @@ Seconds driver_time(const DriverWork& work, const AllocatorTimes& times) {
 }
 
 AllocatorObserver::AllocatorObserver(const Program& program, const AllocatorSetup& setup)
-    : program_(&program), setup_(setup), ledger_(program, setup.keep_samples) {
+    : program_(&program), setup_(setup), ledger_(program) {
   for (const RankProgram& rank_program : program.ranks) {
-    ranks_.emplace_back(setup.allocator).blocks.resize(rank_program.buffers.size());
+    RankAllocator& own = ranks_.emplace_back(setup.allocator);
+    own.limited.blocks.resize(rank_program.buffers.size());
+    own.unlimited.blocks.resize(rank_program.buffers.size());
+    own.parts.resize(parts());
   }
 }
 
@@ -47,22 +51,35 @@ Seconds AllocatorObserver::on_allocate(int rank_class, BufferId id, const Buffer
   own.synchronized = false;
   if (buffer.place != MemoryPlace::Device) return ledger_time;
   const Event event{id, buffer, op, now};
-  Allocation allocation = own.allocator.allocate(buffer.bytes, buffer.stream);
-  DriverWork work = allocation.work;
-  if (allocation.out_of_memory) {
-    note_failure(own, rank_class, event);
-    own.allocator.lift_limits();
-    allocation = own.allocator.allocate(buffer.bytes, buffer.stream);
-    work += allocation.work;
-  }
-  own.blocks[id.index()] = allocation.block;
-  own.by_class[static_cast<std::size_t>(buffer.memory_class)] += allocation.size;
-  own.synchronized = work.synchronizes;
+  const DriverWork work = allocate_within_limit(own, rank_class, event);
+  allocate_block(own.unlimited, event);
   note_peaks(own, event);
   sample(own, now);
+  own.synchronized = work.synchronizes;
   const Seconds driver = zerosim::driver_time(work, setup_.times);
-  own.driver_time += driver;
+  own.parts[part_of(op)].driver_time += driver;
   return setup_.times.hit + driver;
+}
+
+/// After the first failure it goes on without limit.
+DriverWork AllocatorObserver::allocate_within_limit(RankAllocator& own, int rank_class,
+                                                    const Event& event) {
+  Allocation allocation = allocate_block(own.limited, event);
+  DriverWork work = allocation.work;
+  if (allocation.flushed) ++own.parts[part_of(event.op)].flushes;
+  if (allocation.out_of_memory) {
+    note_failure(own, rank_class, event);
+    own.limited.allocator.lift_limits();
+    work += allocate_block(own.limited, event).work;
+  }
+  return work;
+}
+
+Allocation AllocatorObserver::allocate_block(Device& device, const Event& event) {
+  Allocation allocation = device.allocator.allocate(event.buffer.bytes, event.buffer.stream);
+  device.blocks[event.id.index()] = allocation.block;
+  device.by_class[static_cast<std::size_t>(event.buffer.memory_class)] += allocation.size;
+  return allocation;
 }
 
 Seconds AllocatorObserver::on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
@@ -70,22 +87,27 @@ Seconds AllocatorObserver::on_free(int rank_class, BufferId id, const Buffer& bu
   const Seconds ledger_time = ledger_.on_free(rank_class, id, buffer, op, now);
   if (buffer.place != MemoryPlace::Device) return ledger_time;
   RankAllocator& own = rank(rank_class);
-  const BlockId block = std::exchange(own.blocks[id.index()], BlockId());
-  if (!block.valid()) return setup_.times.free;  // of no bytes
   const RankProgram& rank_program = program_->ranks[static_cast<std::size_t>(rank_class)];
   events_.clear();
   for (const OpId last : rank_program.dependencies_of(op)) {
     const StreamId stream = rank_program.ops[last.index()].stream;
     if (stream != buffer.stream) events_.push_back({stream, last});
   }
-  own.by_class[static_cast<std::size_t>(buffer.memory_class)] -= own.allocator.size(block);
-  own.allocator.free(block, events_);
+  free_block(own.limited, id, buffer);
+  free_block(own.unlimited, id, buffer);
   sample(own, now);
   return setup_.times.free + static_cast<double>(events_.size()) * setup_.times.event;
 }
 
+void AllocatorObserver::free_block(Device& device, BufferId id, const Buffer& buffer) const {
+  const BlockId block = std::exchange(device.blocks[id.index()], BlockId());
+  if (!block.valid()) return;  // of no bytes
+  device.by_class[static_cast<std::size_t>(buffer.memory_class)] -= device.allocator.size(block);
+  device.allocator.free(block, events_);
+}
+
 bool AllocatorObserver::poll_device(int rank_class, const DeviceProgress& progress) {
-  return rank(rank_class).allocator.poll_events([&](OpId op) {
+  const auto state = [&](OpId op) {
     switch (progress.state(op)) {
       case DeviceProgress::State::Ended:
         return EventState::Completed;
@@ -95,46 +117,57 @@ bool AllocatorObserver::poll_device(int rank_class, const DeviceProgress& progre
         break;
     }
     return EventState::Unknown;
-  });
+  };
+  RankAllocator& own = rank(rank_class);
+  const bool known = own.limited.allocator.poll_events(state);
+  return own.unlimited.allocator.poll_events(state) && known;
 }
 
 bool AllocatorObserver::synchronized(int rank_class) const {
   return rank(rank_class).synchronized;
 }
 
+std::size_t AllocatorObserver::part_of(const Op& op) const {
+  return op.phase == Phase::Init ? 0 : static_cast<std::size_t>(op.step - program_->first_step) + 1;
+}
+
 void AllocatorObserver::note_peaks(RankAllocator& own, const Event& event) const {
-  const AllocatorStats& stats = own.allocator.stats();
+  const AllocatorStats& stats = own.unlimited.allocator.stats();
   const auto note = [&](Mark& mark) {
-    AllocatorMoment& moment = mark.moment;
-    moment.allocated = stats.allocated.current;
-    moment.active = stats.active.current;
-    moment.reserved = stats.reserved.current;
-    moment.by_class = own.by_class;
-    moment.phase = event.op.phase;
-    moment.at = event.now;
+    set_moment(mark.moment, stats, own.unlimited.by_class, event);
     mark.buffer = event.id;
     mark.module = event.op.module;
   };
-  if (stats.allocated.current > own.peak_allocated.moment.allocated) note(own.peak_allocated);
-  if (stats.reserved.current > own.peak_reserved.moment.reserved) note(own.peak_reserved);
+  Part& part = own.parts[part_of(event.op)];
+  if (stats.allocated.current > part.peak_allocated.moment.allocated) note(part.peak_allocated);
+  if (stats.reserved.current > part.peak_reserved.moment.reserved) note(part.peak_reserved);
+  for (std::size_t i = 0; i < part.class_peaks.size(); ++i) {
+    part.class_peaks[i] = std::max(part.class_peaks[i], own.unlimited.by_class[i]);
+  }
 }
 
 void AllocatorObserver::note_failure(RankAllocator& own, int rank_class, const Event& event) const {
   if (own.failure) return;
-  const OutOfMemory& error = *own.allocator.last_out_of_memory();
+  const OutOfMemory& error = *own.limited.allocator.last_out_of_memory();
   Mark mark{{}, event.id, event.op.module};
-  mark.moment.allocated = error.stats.allocated.current;
-  mark.moment.active = error.stats.active.current;
-  mark.moment.reserved = error.stats.reserved.current;
-  mark.moment.by_class = own.by_class;
-  mark.moment.phase = event.op.phase;
-  mark.moment.at = event.now;
+  set_moment(mark.moment, error.stats, own.limited.by_class, event);
   own.failure = {error, in_words(rank_class, mark), event.buffer.memory_class};
+}
+
+void AllocatorObserver::set_moment(AllocatorMoment& moment, const AllocatorStats& stats,
+                                   const MemoryByClass& by_class, const Event& event) {
+  moment.allocated = stats.allocated.current;
+  moment.active = stats.active.current;
+  moment.reserved = stats.reserved.current;
+  moment.by_class = by_class;
+  moment.phase = event.op.phase;
+  moment.step = event.op.step;
+  moment.at = event.now;
 }
 
 void AllocatorObserver::sample(RankAllocator& own, Seconds now) const {
   if (!setup_.keep_samples) return;
-  const AllocatorStats& stats = own.allocator.stats();
+  const AllocatorStats& stats = own.unlimited.allocator.stats();
   own.samples.push_back(
       {now, stats.allocated.current, stats.active.current, stats.reserved.current});
 }
@@ -149,15 +182,34 @@ AllocatorMoment AllocatorObserver::in_words(int rank_class, const Mark& mark) co
 }
 
 const CachingAllocator& AllocatorObserver::allocator(int rank_class) const {
-  return rank(rank_class).allocator;
+  return rank(rank_class).limited.allocator;
+}
+
+AllocatorPart AllocatorObserver::part(int rank_class, std::size_t index) const {
+  ZS_CHECK(index < parts(), "the part is the program's");
+  const Part& own = rank(rank_class).parts[index];
+  return {in_words(rank_class, own.peak_allocated), in_words(rank_class, own.peak_reserved),
+          own.class_peaks, own.flushes, own.driver_time};
 }
 
 AllocatorMoment AllocatorObserver::peak_allocated(int rank_class) const {
-  return in_words(rank_class, rank(rank_class).peak_allocated);
+  const std::vector<Part>& all = rank(rank_class).parts;
+  const auto lower = [](const Part& a, const Part& b) {
+    return a.peak_allocated.moment.allocated < b.peak_allocated.moment.allocated;
+  };
+  return in_words(rank_class, std::max_element(all.begin(), all.end(), lower)->peak_allocated);
 }
 
 AllocatorMoment AllocatorObserver::peak_reserved(int rank_class) const {
-  return in_words(rank_class, rank(rank_class).peak_reserved);
+  const std::vector<Part>& all = rank(rank_class).parts;
+  const auto lower = [](const Part& a, const Part& b) {
+    return a.peak_reserved.moment.reserved < b.peak_reserved.moment.reserved;
+  };
+  return in_words(rank_class, std::max_element(all.begin(), all.end(), lower)->peak_reserved);
+}
+
+const MemoryByClass& AllocatorObserver::current(int rank_class) const {
+  return rank(rank_class).unlimited.by_class;
 }
 
 const std::optional<AllocatorFailure>& AllocatorObserver::out_of_memory(int rank_class) const {
@@ -165,7 +217,9 @@ const std::optional<AllocatorFailure>& AllocatorObserver::out_of_memory(int rank
 }
 
 Seconds AllocatorObserver::driver_time(int rank_class) const {
-  return rank(rank_class).driver_time;
+  Seconds sum(0);
+  for (const Part& part : rank(rank_class).parts) sum += part.driver_time;
+  return sum;
 }
 
 const std::vector<AllocatorSample>& AllocatorObserver::samples(int rank_class) const {

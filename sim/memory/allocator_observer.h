@@ -10,8 +10,9 @@
 ///
 /// and the host waits for an idle device where cudaFree or a flush does.
 ///
-/// A job that runs out of memory is followed to its end as if there were no limit, so that one can
-/// tell what it would have needed; `out_of_memory` tells where the real one ends.
+/// Two allocators see every event. One has the device's capacity: it flushes, fails, and takes the
+/// host's time; after its first failure it goes on as if there were no limit. The other never has
+/// one: peaks and classes are its, so that a job that does not fit has a peak too.
 #pragma once
 
 #include <array>
@@ -58,6 +59,7 @@ struct AllocatorMoment {
   Bytes reserved;
   MemoryByClass by_class{};  ///< of `allocated`, in whole blocks
   Phase phase = Phase::Init;
+  int step = 0;    ///< of the request; that of the first one in the phase Init
   std::string op;  ///< the request: "saved_activation in model.layers.31.mlp"
   Seconds at{0};
 
@@ -69,6 +71,15 @@ struct AllocatorFailure {
   OutOfMemory error;
   AllocatorMoment moment;  ///< `op` is the request that failed
   MemoryClass memory_class = MemoryClass::TemporaryBuffers;
+};
+
+/// A part of the job: the initialisation, or one step.
+struct AllocatorPart {
+  AllocatorMoment peak_allocated;  ///< the first moments at which so much was allocated,
+  AllocatorMoment peak_reserved;   ///< and reserved; without limit
+  MemoryByClass class_peaks{};     ///< the largest of each class, at whatever moment
+  int flushes = 0;                 ///< num_alloc_retries, with the capacity
+  Seconds driver_time{0};          ///< cudaMalloc, cudaFree and pages, without waits (G6)
 };
 
 struct AllocatorSample {
@@ -92,15 +103,21 @@ class AllocatorObserver final : public AllocationObserver {
 
   /// The classes of ZeRO and host memory over time; requests rounded to 512 bytes.
   [[nodiscard]] const MemoryLedger& ledger() const { return ledger_; }
+  /// With the capacity.
   [[nodiscard]] const CachingAllocator& allocator(int rank_class) const;
-  /// The first moments at which so much was allocated, and reserved.
+  /// The initialisation (what has Phase::Init), then each step of the program.
+  [[nodiscard]] AllocatorPart part(int rank_class, std::size_t index) const;
+  [[nodiscard]] std::size_t parts() const { return static_cast<std::size_t>(program_->steps) + 1; }
+  /// The largest over all parts, the earliest among equals.
   [[nodiscard]] AllocatorMoment peak_allocated(int rank_class) const;
   [[nodiscard]] AllocatorMoment peak_reserved(int rank_class) const;
+  /// Live now, in whole blocks.
+  [[nodiscard]] const MemoryByClass& current(int rank_class) const;
   /// The first request that failed.
   [[nodiscard]] const std::optional<AllocatorFailure>& out_of_memory(int rank_class) const;
-  /// Host time of cudaMalloc, cudaFree and pages, without waits (G6).
+  /// Host time of cudaMalloc, cudaFree and pages, without waits (G6), of the whole job.
   [[nodiscard]] Seconds driver_time(int rank_class) const;
-  /// In host order; empty unless they are kept.
+  /// Without limit, in host order; empty unless they are kept.
   [[nodiscard]] const std::vector<AllocatorSample>& samples(int rank_class) const;
 
  private:
@@ -111,17 +128,34 @@ class AllocatorObserver final : public AllocationObserver {
     ModuleId module;
   };
 
-  struct RankAllocator {
-    explicit RankAllocator(const AllocatorOptions& options) : allocator(options) {}
+  /// An AllocatorPart before that.
+  struct Part {
+    Mark peak_allocated;
+    Mark peak_reserved;
+    MemoryByClass class_peaks{};
+    int flushes = 0;
+    Seconds driver_time{0};
+  };
+
+  /// One allocator with what it has handed out.
+  struct Device {
+    explicit Device(const AllocatorOptions& options) : allocator(options) {}
 
     CachingAllocator allocator;
     std::vector<BlockId> blocks;  ///< by BufferId
     MemoryByClass by_class{};
-    Mark peak_allocated;
-    Mark peak_reserved;
+  };
+
+  struct RankAllocator {
+    explicit RankAllocator(const AllocatorOptions& options) : limited(options), unlimited(options) {
+      unlimited.allocator.lift_limits();
+    }
+
+    Device limited;
+    Device unlimited;
+    std::vector<Part> parts;
     std::optional<AllocatorFailure> failure;
     std::vector<AllocatorSample> samples;
-    Seconds driver_time{0};
     bool synchronized = false;
   };
 
@@ -134,9 +168,15 @@ class AllocatorObserver final : public AllocationObserver {
 
   RankAllocator& rank(int rank_class);
   [[nodiscard]] const RankAllocator& rank(int rank_class) const;
+  [[nodiscard]] std::size_t part_of(const Op& op) const;
   [[nodiscard]] AllocatorMoment in_words(int rank_class, const Mark& mark) const;
+  DriverWork allocate_within_limit(RankAllocator& own, int rank_class, const Event& event);
+  static Allocation allocate_block(Device& device, const Event& event);
+  void free_block(Device& device, BufferId id, const Buffer& buffer) const;
   void note_peaks(RankAllocator& own, const Event& event) const;
   void note_failure(RankAllocator& own, int rank_class, const Event& event) const;
+  static void set_moment(AllocatorMoment& moment, const AllocatorStats& stats,
+                         const MemoryByClass& by_class, const Event& event);
   void sample(RankAllocator& own, Seconds now) const;
 
   const Program* program_;

@@ -142,6 +142,8 @@ GroupId add_group(const FrameworkContext& context, const ProcessGroup& group) {
 
 Program build_program(const Model& given, const Strategy& strategy, const BatchShape& batch,
                       const BuildOptions& options) {
+  ZS_CHECK(options.warm_up_steps >= 0 && options.warm_up_steps < options.steps,
+           "a step is left to be timed");
   if (options.world_size < 1 || options.steps < 1 || options.first_step < 0) {
     throw ConfigError(
         format("world size {}, {} steps from step {}: expected at least one rank and "
@@ -169,6 +171,7 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   program.world_size = options.world_size;
   program.first_step = options.first_step;
   program.steps = options.steps;
+  program.warm_up_steps = options.warm_up_steps;
   program.groups = {{"WORLD", options.world_size}, {"DP", options.world_size}};
   program.parameter_elements = parameter_count(model);
   program.parameter_bytes =

@@ -16,7 +16,8 @@ struct BuildOptions {
   int first_step =
       2;  ///< 0: the recording step of stage 3, unallocated Adam states, DDP's one bucket
   int steps = 1;
-  Routing routing{};  ///< of models with experts
+  int warm_up_steps = 0;  ///< of them, not timed: Program::warm_up_steps
+  Routing routing{};      ///< of models with experts
 };
 
 /// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.

@@ -228,6 +228,9 @@ struct Program {
   int world_size = 1;
   int first_step = 0;  ///< number of the first simulated step (rules 0.7, C4.1: 2 is steady)
   int steps = 1;
+  /// The engine lets so many of the first steps, and what precedes them, pass in no time: they are
+  /// there for what they allocate and leave behind (initialisation, Adam's states, the cache).
+  int warm_up_steps = 0;
   std::vector<ProcessGroup> groups;
   std::vector<RankProgram> ranks;
   std::vector<std::string> module_names;

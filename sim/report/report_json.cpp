@@ -1,6 +1,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/analysis/memory_report.h"
 #include "sim/report/memory_text.h"
 #include "sim/report/report_text.h"
 
@@ -24,6 +25,19 @@ JsonValue strings(const std::vector<std::string>& values) {
   return array;
 }
 
+JsonValue failure_json(const std::optional<MemoryFailure>& failure) {
+  if (!failure) return {};
+  JsonValue json(Json::objectValue);
+  json["request"] = bytes(failure->request);
+  json["allocated"] = bytes(failure->allocated);
+  json["reserved"] = bytes(failure->reserved);
+  json["free"] = bytes(failure->free);
+  json["part"] = failure->part;
+  json["phase"] = failure->phase;
+  json["op"] = failure->op;
+  return json;
+}
+
 JsonValue memory_json(const MemoryReport& memory) {
   JsonValue json(Json::objectValue);
   json["model_states"] = bytes(memory.model_states);
@@ -34,13 +48,21 @@ JsonValue memory_json(const MemoryReport& memory) {
   json["temporary_buffers"] = bytes(memory.temporary_buffers);
   json["live_parameters"] = bytes(memory.live_parameters);
   json["logits"] = bytes(memory.logits);
+  json["steady_allocated"] = bytes(memory.steady_allocated);
+  json["after_step"] = bytes(memory.after_step);
   json["fragmentation"] = bytes(memory.fragmentation);
   json["context"] = bytes(memory.context);
   json["peak_allocated"] = bytes(memory.peak_allocated);
   json["peak_reserved"] = bytes(memory.peak_reserved);
+  json["peak_part"] = memory.peak_part;
   json["peak_phase"] = memory.peak_phase;
   json["peak_op"] = memory.peak_op;
+  json["flushes"] = memory.flushes;
+  json["early_flushes"] = memory.early_flushes;
+  json["flush_time"] = seconds(memory.flush_time);
+  json["failure"] = failure_json(memory.failure);
   json["capacity"] = bytes(memory.capacity);
+  json["headroom"] = bytes(headroom(memory));
   json["host"] = bytes(memory.host);
   json["rank"] = memory.rank;
   return json;

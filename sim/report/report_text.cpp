@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/analysis/memory_report.h"
 #include "sim/base/text.h"
 #include "sim/report/memory_text.h"
 #include "sim/report/strategy_table.h"
@@ -35,12 +36,17 @@ double share_of(Bytes part, Bytes whole) {
                            : 0.0;
 }
 
-Bytes used(const MemoryReport& memory) {
-  return memory.peak_reserved + memory.context;
+std::string capacity_share(const MemoryReport& memory) {
+  return percent(share_of(needed(memory), memory.capacity));
 }
 
-std::string capacity_share(const MemoryReport& memory) {
-  return percent(share_of(used(memory), memory.capacity));
+/// What the job has allocated at its peak beyond that of a steady step.
+Bytes more_at_start(const MemoryReport& memory) {
+  return memory.peak_allocated - memory.steady_allocated;
+}
+/// What is reserved beyond what has ever been allocated.
+Bytes cached(const MemoryReport& memory) {
+  return memory.peak_reserved - memory.peak_allocated;
 }
 
 /// Words of the verdict that fit into `width`.
@@ -80,9 +86,10 @@ Metrics verdict_metrics() {
 
 Metrics total_metrics() {
   return {
-      {"  fragmentation", [](const Report& r, int) { return gib(r.memory.fragmentation); }},
+      {"  more at the start", [](const Report& r, int) { return gib(more_at_start(r.memory)); }},
+      {"  reserved beyond", [](const Report& r, int) { return gib(cached(r.memory)); }},
       {"  CUDA context and NCCL", [](const Report& r, int) { return gib(r.memory.context); }},
-      {"  in all", [](const Report& r, int) { return gib(used(r.memory)); }},
+      {"  in all", [](const Report& r, int) { return gib(needed(r.memory)); }},
       {"  capacity", [](const Report& r, int) { return gib(r.memory.capacity); }},
   };
 }
@@ -128,6 +135,25 @@ std::string comparison_title(const Comparison& comparison) {
 
 // ---- one strategy in depth -------------------------------------------------------------------
 
+std::string allocator_sentence(const MemoryReport& memory) {
+  if (memory.failure) {
+    return format(
+        "out of memory in the {}, phase \"{}\": {} GiB for {} with {} GiB allocated, {} GiB "
+        "reserved and {} GiB free",
+        memory.failure->part, memory.failure->phase, gib(memory.failure->request),
+        memory.failure->op, gib(memory.failure->allocated), gib(memory.failure->reserved),
+        gib(memory.failure->free));
+  }
+  if (memory.flushes > 0) {
+    return format("{} cache flushes a step, which take {} ms of it", memory.flushes,
+                  milliseconds(memory.flush_time));
+  }
+  return memory.early_flushes > 0
+             ? format("{} cache flushes before a steady step, none in it", memory.early_flushes)
+             : format("{} GiB ({} %) stay free", gib(headroom(memory)),
+                      percent(share_of(headroom(memory), memory.capacity)));
+}
+
 std::string memory_section(const MemoryReport& memory) {
   TextTable table({Align::Left, Align::Right, Align::Right});
   table.add_row({"memory per GPU (rank " + std::to_string(memory.rank) + ")", "GiB", "% of GPU"});
@@ -141,15 +167,21 @@ std::string memory_section(const MemoryReport& memory) {
   row("activations", memory.activations);
   row("temporary buffers", memory.temporary_buffers);
   row("gathered parameters", memory.live_parameters);
+  row("peak of a steady step", memory.steady_allocated);
   row("peak allocated", memory.peak_allocated);
-  row("fragmentation", memory.fragmentation);
   row("peak reserved", memory.peak_reserved);
   row("CUDA context and NCCL", memory.context);
-  row("in all", used(memory));
+  row("in all", needed(memory));
   row("capacity", memory.capacity);
   std::string out = table.text();
-  out +=
-      wrap(format("peak in phase \"{}\" at {}", memory.peak_phase, memory.peak_op), kReportColumns);
+  out += wrap(format("peak in the {}, phase \"{}\", at {}", memory.peak_part, memory.peak_phase,
+                     memory.peak_op),
+              kReportColumns);
+  out += wrap(format("when most is reserved, {} GiB of it is not allocated; {} GiB is allocated "
+                     "between two steps",
+                     gib(memory.fragmentation), gib(memory.after_step)),
+              kReportColumns);
+  out += wrap(allocator_sentence(memory), kReportColumns);
   out +=
       format("model states as the ZeRO paper counts them: {} GiB; logits at their largest: {} GiB",
              gib(memory.model_states), gib(memory.logits)) +

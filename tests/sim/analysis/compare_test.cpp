@@ -29,7 +29,7 @@ Model small_llama() {
 
 Experiment experiment_of(const Model& model, const std::string& cluster, int nodes, int gpus,
                          std::int64_t sequence) {
-  Experiment experiment{model, load_cluster(cluster, nodes, gpus), {}, {}};
+  Experiment experiment{model, load_cluster(cluster, nodes, gpus), {}, {}, {}};
   experiment.batch.sequence = sequence;
   return experiment;
 }

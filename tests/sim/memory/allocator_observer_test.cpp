@@ -227,5 +227,87 @@ TEST(AllocatorObserver, KeepsRankClassesApart) {
   EXPECT_EQ(observer.peak_reserved(1).reserved, 30_MiB);
 }
 
+/// The initialisation keeps 4 MiB; each step takes 12 MiB for a kernel of 5 ms that waits for the
+/// step before.
+Program three_steps(int warm_up_steps) {
+  RankProgramBuilder builder(Rank(0), 1);
+  builder.set_phase(Phase::Init);
+  builder.allocate(4_MiB, MemoryClass::Parameters, "weights");
+  for (int step = 0; step < 3; ++step) {
+    builder.set_step(step, 0);
+    builder.set_phase(Phase::Forward);
+    builder.host_wait_stream(kComputeStream, "test");
+    BufferId buffer = builder.allocate(12_MiB, MemoryClass::Activations, "saved");
+    builder.kernel(kComputeStream, kernel_of(5), HostWork::None, "test");
+    builder.free(buffer);
+  }
+  Program program = program_of(builder);
+  program.steps = 3;
+  program.warm_up_steps = warm_up_steps;
+  return program;
+}
+
+// 4 + 12 MiB share a segment of 20: the last step finds its 12 in the cache. It begins at 0, asks
+// for them (2 us), and its kernel runs 5 ms; the free (1 us) is over before.
+TEST(AllocatorObserver, AWarmUpFillsTheCacheInNoTime) {
+  isolated([] {
+    const Program program = three_steps(2);
+    AllocatorObserver observer(program, setup_of(1_GiB));
+    Engine engine(test_cluster(), options_of({}));
+    const Timeline timeline = engine.run(program, &observer);
+    ASSERT_EQ(timeline.spans.size(), 1U);
+    EXPECT_EQ(timeline.step_ends[1], Seconds(0));
+    expect_exact(timeline.step_ends[2], 5 * kMs + 2 * kUs);
+    EXPECT_EQ(observer.allocator(kRank).stats().num_device_alloc, 1);
+    EXPECT_EQ(observer.part(kRank, 3).driver_time, Seconds(0));
+  });
+}
+
+// Without warm-up three kernels, three requests, and before them 4 MiB, for which cudaMalloc is
+// called. A free is over while its kernel runs.
+TEST(AllocatorObserver, WithoutAWarmUpEveryStepCounts) {
+  isolated([] {
+    const Program program = three_steps(0);
+    AllocatorObserver observer(program, setup_of(1_GiB));
+    Engine engine(test_cluster(), options_of({}));
+    const Timeline timeline = engine.run(program, &observer);
+    ASSERT_EQ(timeline.spans.size(), 3U);
+    expect_exact(timeline.end, 3 * 5 * kMs + 4 * 2 * kUs + 1 * kMs);
+  });
+}
+
+// 34 MiB. Initialisation 12; the first step 12 + 14, which is the peak; the second 12 + 8, for
+// a segment of 20, for which another stream's 14 MiB must be flushed.
+TEST(AllocatorObserver, TellsThePartsOfAJobApart) {
+  RankProgramBuilder builder(Rank(0), 1);
+  const StreamId gather = builder.add_stream("all_gather");
+  builder.set_phase(Phase::Init);
+  builder.allocate(12_MiB, MemoryClass::Parameters, "weights");
+  builder.set_phase(Phase::Forward);
+  BufferId first = builder.allocate(14_MiB, MemoryClass::LiveParameters, "gathered", gather);
+  builder.free(first);
+  builder.set_step(1, 0);
+  builder.allocate(8_MiB, MemoryClass::Activations, "saved");
+  Program program = program_of(builder);
+  program.steps = 2;
+  AllocatorObserver observer(program, setup_of(34_MiB));
+  replay(program, observer);
+  ASSERT_EQ(observer.parts(), 3U);
+  EXPECT_EQ(observer.part(kRank, 0).peak_allocated.allocated, 12_MiB);
+  const AllocatorPart second = observer.part(kRank, 1);
+  EXPECT_EQ(second.peak_allocated.allocated, 26_MiB);
+  EXPECT_EQ(second.peak_allocated.op, "gathered");
+  EXPECT_EQ(second.peak_allocated.step, 0);
+  EXPECT_EQ(of(second.class_peaks, MemoryClass::LiveParameters), 14_MiB);
+  EXPECT_EQ(second.flushes, 0);
+  const AllocatorPart third = observer.part(kRank, 2);
+  EXPECT_EQ(third.peak_allocated.allocated, 20_MiB);
+  EXPECT_EQ(third.flushes, 1);
+  // Without limit nothing is flushed: 12 + 14 + a segment of 20 MiB for 8.
+  EXPECT_EQ(third.peak_reserved.reserved, 46_MiB);
+  EXPECT_EQ(observer.peak_allocated(kRank).allocated, 26_MiB);
+  EXPECT_EQ(of(observer.current(kRank), MemoryClass::LiveParameters), Bytes(0));
+}
+
 }  // namespace
 }  // namespace zerosim::testing

@@ -20,8 +20,10 @@ TEST(StrategyJson, HasTheDocumentedKeys) {
   EXPECT_THAT(json["memory"].getMemberNames(),
               UnorderedElementsAre("model_states", "parameters", "gradients", "optimizer_states",
                                    "activations", "temporary_buffers", "live_parameters", "logits",
-                                   "fragmentation", "context", "peak_allocated", "peak_reserved",
-                                   "peak_phase", "peak_op", "capacity", "host", "rank"));
+                                   "steady_allocated", "after_step", "fragmentation", "context",
+                                   "peak_allocated", "peak_reserved", "peak_part", "peak_phase",
+                                   "peak_op", "flushes", "early_flushes", "flush_time", "failure",
+                                   "capacity", "headroom", "host", "rank"));
   EXPECT_THAT(json["time"].getMemberNames(),
               UnorderedElementsAre("step", "compute", "exposed_communication", "host", "optimizer",
                                    "forward", "backward", "communication"));

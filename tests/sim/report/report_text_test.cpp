@@ -30,7 +30,7 @@ int lines_with(const std::string& report, const std::string& text) {
 
 TEST(ComparisonText, ShowsEveryMetricOnce) {
   const std::string text = collapsed(comparison_text(sample_comparison({"ddp", "zero2"}), false));
-  // 21 GiB of classes + 0.25 fragmentation + 0.75 context = 22.00 GiB of 40.
+  // 21 GiB of classes + 0.25 reserved beyond + 0.75 context = 22.00 GiB of 40.
   EXPECT_THAT(text, HasSubstr(" in all 22.00 22.00\n"));
   EXPECT_THAT(text, HasSubstr("verdict tight tight\n"));
   EXPECT_THAT(text, HasSubstr(" gathered parameters 6.00 6.00\n"));
@@ -107,7 +107,11 @@ TEST(StrategyText, ShowsEachSection) {
   EXPECT_THAT(text, HasSubstr("memory per GPU (rank 3)"));
   // 2 of 40 GiB are 5.0 %.
   EXPECT_THAT(text, HasSubstr("gradients                 2.00       5.0\n"));
-  EXPECT_THAT(text, HasSubstr("peak in phase \"bwd\" at ipg_bucket in model.layers.1.mlp\n"));
+  EXPECT_THAT(text, HasSubstr("peak in the steady step, phase \"bwd\", at ipg_bucket in "
+                              "model.layers.1.mlp\n"));
+  EXPECT_THAT(text, HasSubstr("when most is reserved, 0.25 GiB of it is not allocated; 7.00 GiB is "
+                              "allocated between two steps\n"));
+  EXPECT_THAT(text, HasSubstr("2 cache flushes a step, which take 12.3 ms of it\n"));
   // 45 ms of communication, 25 of them exposed.
   EXPECT_THAT(text, HasSubstr("running for 45.0 ms, of which 20.0 ms hidden\n"));
   EXPECT_THAT(text, HasSubstr("reduce_scatter_tensor     10             2.00\n"));

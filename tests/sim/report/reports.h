@@ -55,8 +55,13 @@ inline StrategyReport sample_report(const std::string& name, int stage) {
   report.memory.logits = 512_MiB;
   report.memory.fragmentation = 256_MiB;
   report.memory.context = 768_MiB;
-  report.memory.peak_allocated = 21_GiB;           // 1 + 2 + 3 + 4 + 5 + 6
+  report.memory.steady_allocated = 21_GiB;  // 1 + 2 + 3 + 4 + 5 + 6
+  report.memory.after_step = 7_GiB;
+  report.memory.peak_allocated = 21_GiB;
   report.memory.peak_reserved = 21_GiB + 256_MiB;  // + fragmentation
+  report.memory.flushes = 2;
+  report.memory.flush_time = Seconds(0.0123);
+  report.memory.peak_part = "steady step";
   report.memory.peak_phase = "bwd";
   report.memory.peak_op = "ipg_bucket in model.layers.1.mlp";
   report.memory.capacity = 40_GiB;
