@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/analysis/environment_settings.h"
+#include "sim/base/environment.h"
 #include "sim/base/error.h"
 #include "sim/base/json.h"
 #include "sim/memory/alloc_conf.h"
@@ -22,12 +24,13 @@ namespace {
 
 constexpr int kWorldSize = 8;
 
-constexpr std::array<Target, 6> kTargets = {{
+constexpr std::array<Target, 7> kTargets = {{
     {"hjson", hjson},
     {"ds_config", ds_config},
     {"model", model},
     {"training_config", training_config},
     {"alloc_conf", alloc_conf},
+    {"environment", environment},
     {"allocator", allocator},
 }};
 
@@ -190,6 +193,27 @@ void alloc_conf(const std::string& bytes) {
     const std::vector<std::string> second = describe(again);
     ZS_CHECK(std::find(second.begin(), second.end(), option) != second.end(),
              "an option reads back as something else");
+  }
+}
+
+void environment(const std::string& bytes) {
+  Environment read;
+  try {
+    read = parse_environment(bytes, "fuzz.env");
+    static_cast<void>(environment_settings(read));
+  } catch (const Error&) {
+    // What was read, if anything, still has to read back.
+  }
+  for (const EnvironmentVariable& variable : read.variables) {
+    const bool one_line = variable.value.find('\n') == std::string::npos;
+    const bool trimmed = !variable.value.empty() && variable.value.back() > ' ';
+    const bool quoted = variable.value.find_first_of("\"'") == 0;
+    if (!one_line || !trimmed || quoted || variable.value.front() == ' ') continue;
+    const std::string line = variable.name + "=" + variable.value;
+    const Environment again = parse_environment(line, "fuzz.env");
+    ZS_CHECK(again.variables.size() == 1 && again.variables.front().name == variable.name &&
+                 again.variables.front().value == variable.value,
+             "a variable reads back as something else");
   }
 }
 

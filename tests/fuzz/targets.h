@@ -16,7 +16,7 @@ struct Target {
   void (*run)(const std::string& bytes);
 };
 
-/// hjson, ds_config, model, training_config, alloc_conf, allocator.
+/// hjson, ds_config, model, training_config, alloc_conf, environment, allocator.
 [[nodiscard]] std::span<const Target> targets();
 
 /// The Hjson front alone. Its JSON is strict, and means the same.
@@ -30,6 +30,8 @@ void model(const std::string& bytes);
 void training_config(const std::string& bytes);
 /// PYTORCH_CUDA_ALLOC_CONF. What `describe` writes of it reads back as the same.
 void alloc_conf(const std::string& bytes);
+/// A file of environment variables. What it holds, written as `env` would, reads back as the same.
+void environment(const std::string& bytes);
 /// The caching allocator, driven by an event stream: the first line is a PYTORCH_CUDA_ALLOC_CONF
 /// (or else the default), the rest are allocations, frees, completed events and flushes. What
 /// `broken_invariant` says holds after each.

@@ -1,0 +1,31 @@
+/// \file
+/// What environment variables say about a job.
+///
+/// PYTORCH_CUDA_ALLOC_CONF, and PYTORCH_ALLOC_CONF as PyTorch names it from 2.9 on, tune the
+/// caching allocator. Where both are set the first counts: PyTorch looks for it first
+/// (c10/core/AllocatorConfig.cpp, AcceleratorAllocatorConfig::instance), or knows no other.
+///
+/// Not used yet, but kept and said so: NCCL_* and OMP_NUM_THREADS. All others are passed over in
+/// silence, since an environment holds hundreds; unless one is a misspelling of a name known here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/environment.h"
+#include "sim/base/error.h"
+#include "sim/memory/alloc_conf.h"
+
+namespace zerosim {
+
+struct EnvironmentSettings {
+  AllocConf alloc_conf;
+  std::vector<std::string> assumptions;  ///< what was taken, and what is not used yet
+  std::vector<Warning> warnings;         ///< misspelt names; those of the allocator's options
+};
+
+/// \throws ConfigError  at the option of the allocator that is wrong; at a value that only a shell
+///                      could expand.
+[[nodiscard]] EnvironmentSettings environment_settings(const Environment& environment);
+
+}  // namespace zerosim
