@@ -14,10 +14,22 @@ namespace zerosim {
 
 namespace {
 
-constexpr std::array<std::string_view, 16> kKinds = {
-    "fits",   "verdict",  "bytes",           "single_allocation", "time",           "rate",
-    "count",  "ratio",    "order",           "min_gpus",          "max_micro_batch", "config_error",
-    "config_warning", "config_resolved", "cause", "advice"};
+constexpr std::array<std::string_view, 16> kKinds = {"fits",
+                                                     "verdict",
+                                                     "bytes",
+                                                     "single_allocation",
+                                                     "time",
+                                                     "rate",
+                                                     "count",
+                                                     "ratio",
+                                                     "order",
+                                                     "min_gpus",
+                                                     "max_micro_batch",
+                                                     "config_error",
+                                                     "config_warning",
+                                                     "config_resolved",
+                                                     "cause",
+                                                     "advice"};
 constexpr std::array<std::string_view, 2> kStrengths = {"must", "should"};
 constexpr std::array<std::string_view, 3> kQualities = {"A", "B", "C"};
 constexpr std::array<std::string_view, 3> kVerdicts = {"fits", "tight", "does_not_fit"};
@@ -157,16 +169,16 @@ class CheckReader {
     check_.metric = word(object_, "metric", names_of(case_metrics()));
     const std::string_view own = find_metric(check_.metric)->kinds;
     if (kind.empty() || own == kind) return;
-    object_.fail("metric", format("found \"{}\", which kind {} checks, not {}", check_.metric, own,
-                                  kind));
+    object_.fail("metric",
+                 format("found \"{}\", which kind {} checks, not {}", check_.metric, own, kind));
   }
 
   void read_unit(std::string_view kind) {
     check_.figure.unit = word(object_, "unit", names_of(case_units()));
     const std::string_view own = find_unit(check_.figure.unit)->kind;
     if (own != kind) {
-      object_.fail("unit", format("found \"{}\", which is no unit of kind {}", check_.figure.unit,
-                                  kind));
+      object_.fail("unit",
+                   format("found \"{}\", which is no unit of kind {}", check_.figure.unit, kind));
     }
   }
 
@@ -225,8 +237,8 @@ class CheckReader {
     }
     if (object_.has("live_at_once")) {
       constexpr std::int64_t kMostAtOnce = 1'000'000;
-      check_.live_at_once = static_cast<int>(
-          std::min(object_.integer_at_least("live_at_once", 1), kMostAtOnce));
+      check_.live_at_once =
+          static_cast<int>(std::min(object_.integer_at_least("live_at_once", 1), kMostAtOnce));
     }
   }
 
@@ -311,8 +323,7 @@ std::string to_string(const ExpectedFigure& figure) {
 
 CaseFile load_case(const std::string& folder, const std::string& data_folder) {
   const std::filesystem::path given(folder);
-  const std::filesystem::path file =
-      given.extension() == ".json" ? given : given / "case.json";
+  const std::filesystem::path file = given.extension() == ".json" ? given : given / "case.json";
   const std::string data =
       data_folder.empty() ? (std::filesystem::path(folder_of(file.string())) / ".." / "..").string()
                           : data_folder;
@@ -325,14 +336,14 @@ CaseFile parse_case(std::string text, const std::string& file, const std::string
   for (const char* key : {"id", "source", "user_question", "root_trouble"}) {
     static_cast<void>(root.has(key));
   }
-  CaseFile result{id_of(folder_of(file)),
-                  file,
-                  root.optional_string("name").value_or(""),
-                  root.optional_string("summary").value_or(""),
-                  word(root, "quality", texts(kQualities)),
-                  ExperimentFile(document, root.object("inputs").value(), folder_of(file),
-                                 data_folder),
-                  {}};
+  CaseFile result{
+      id_of(folder_of(file)),
+      file,
+      root.optional_string("name").value_or(""),
+      root.optional_string("summary").value_or(""),
+      word(root, "quality", texts(kQualities)),
+      ExperimentFile(document, root.object("inputs").value(), folder_of(file), data_folder),
+      {}};
   if (root.has("observed")) {
     for (const JsonObject& observed : root.objects("observed")) {
       check_observed(observed, result.experiment.variant_names());

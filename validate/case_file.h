@@ -58,22 +58,22 @@ struct CaseCheck {
   CheckKind kind = CheckKind::Fits;
   Strength strength = Strength::Must;
   std::vector<std::string> needs;
-  std::string variant;                       ///< of order: the first one
-  std::string metric;                        ///< "memory.peak_allocated"
+  std::string variant;  ///< of order: the first one
+  std::string metric;   ///< "memory.peak_allocated"
   ExpectedFigure figure;
-  bool fits = true;                          ///< fits
-  std::vector<std::string> one_of;           ///< verdict; cause and advice: `any_of`
-  std::optional<double> allocated_before;    ///< single_allocation, in the unit of the figure
+  bool fits = true;                        ///< fits
+  std::vector<std::string> one_of;         ///< verdict; cause and advice: `any_of`
+  std::optional<double> allocated_before;  ///< single_allocation, in the unit of the figure
   double allocated_before_tolerance = 0;
-  std::optional<int> live_at_once;           ///< single_allocation
-  std::string op;                            ///< count: word of the recordings; empty: all
-  std::optional<Phase> phase;                ///< count
-  std::string ratio_of;                      ///< ratio
-  std::vector<std::string> variants;         ///< order
-  double order_tolerance = 0.005;            ///< order, relative
-  std::string code;                          ///< config_error, config_warning
+  std::optional<int> live_at_once;    ///< single_allocation
+  std::string op;                     ///< count: word of the recordings; empty: all
+  std::optional<Phase> phase;         ///< count
+  std::string ratio_of;               ///< ratio
+  std::vector<std::string> variants;  ///< order
+  double order_tolerance = 0.005;     ///< order, relative
+  std::string code;                   ///< config_error, config_warning
   std::vector<std::pair<std::string, std::string>> values;  ///< config_resolved, as JSON prints
-  std::string base;                          ///< cause
+  std::string base;                                         ///< cause
   SourceLocation where;
 };
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "sim/analysis/environment_settings.h"
 #include "sim/base/text.h"
 #include "sim/model/sized_model.h"
 #include "sim/model/trainable.h"
@@ -86,10 +87,9 @@ DeepSpeedText read_deepspeed(const ExperimentInputs& inputs) {
   } catch (const ConfigError& error) {
     throw ConfigError(inputs.ds_config_where, format("ds_config: {}", error.what()));
   }
-  const JsonDocument document =
-      inputs.config_as == ConfigMode::HuggingFace
-          ? JsonDocument::from_strict_json(result.text, inputs.ds_config)
-          : JsonDocument::from_hjson(result.text, inputs.ds_config);
+  const JsonDocument document = inputs.config_as == ConfigMode::HuggingFace
+                                    ? JsonDocument::from_strict_json(result.text, inputs.ds_config)
+                                    : JsonDocument::from_hjson(result.text, inputs.ds_config);
   result.root = document.root();
   if (!result.root.isObject() || inputs.ds_patches.empty()) return result;
   for (const ConfigPatch& change : inputs.ds_patches) patch(result.root, change);
@@ -116,8 +116,8 @@ bool contradicts(const DeepSpeedText& file, Precision precision) {
 bool brings_optimizer(const DeepSpeedText& file) {
   if (file.root.isMember("optimizer")) return true;
   const JsonValue& offload = file.at("zero_optimization", "offload_optimizer");
-  const bool offloads = offload.isObject() && offload["device"].isString() &&
-                        offload["device"].asString() != "none";
+  const bool offloads =
+      offload.isObject() && offload["device"].isString() && offload["device"].asString() != "none";
   const JsonValue& forced = file.root["zero_force_ds_cpu_optimizer"];
   const bool old_switch = file.at("zero_optimization", "cpu_offload") == JsonValue(true);
   return (offloads || old_switch) && !(forced.isBool() && !forced.asBool());
@@ -209,6 +209,29 @@ Strategy framework_strategy(const ExperimentInputs& inputs, const Model& model,
   return strategy;
 }
 
+// ---- the batch -------------------------------------------------------------------------------
+
+/// \param assumptions  get a sentence for each default
+BatchShape batch_shape(const ExperimentInputs& inputs, const Model& model,
+                       std::vector<std::string>& assumptions) {
+  const TrainingInputs& training = inputs.training;
+  const std::int64_t positions = model.shape.max_positions;
+  BatchShape batch;
+  batch.micro_batch = training.micro_batch.value_or(1);
+  batch.sequence = training.sequence.value_or(positions > 0 ? std::min(positions, kUsualSequence)
+                                                            : kUsualSequence);
+  batch.flash_attention = training.flash_attention.value_or(true);
+  if (training.precision) batch.compute = model_dtype(*training.precision);
+  if (!training.micro_batch) assumptions.emplace_back("training.micro_batch is not known: 1");
+  if (!training.sequence) {
+    assumptions.push_back(format("training.seq is not known: {}", batch.sequence));
+  }
+  if (!training.flash_attention) {
+    assumptions.emplace_back("training.flash_attention is not known: true");
+  }
+  return batch;
+}
+
 }  // namespace
 
 bool knows_layers(const ExperimentInputs& inputs) {
@@ -228,8 +251,9 @@ Model model_of(const ExperimentInputs& inputs) {
     Model model = base_model(inputs);
     if (given.fused_experts) model = with_fused_experts(std::move(model));
     if (!given.trainable) return model;
-    return given.trainable->lora ? with_adapters(model, *given.trainable)
-                                 : with_trained_count(std::move(model), *given.trainable->parameters);
+    return given.trainable->lora
+               ? with_adapters(model, *given.trainable)
+               : with_trained_count(std::move(model), *given.trainable->parameters);
   } catch (const ConfigError& error) {
     if (!given.ref.empty() && !error.location().file.empty()) throw;  // in the file of `ref`
     throw ConfigError(given.where, format("model: {}", error.what()), error.code());
@@ -248,24 +272,16 @@ Strategy strategy_of(const ExperimentInputs& inputs, const Model& model, Unknown
   return strategy;
 }
 
-BatchShape batch_of(const ExperimentInputs& inputs, const Model& model,
-                    std::vector<std::string>& assumptions) {
-  const TrainingInputs& training = inputs.training;
-  const std::int64_t positions = model.shape.max_positions;
-  BatchShape batch;
-  batch.micro_batch = training.micro_batch.value_or(1);
-  batch.sequence = training.sequence.value_or(
-      positions > 0 ? std::min(positions, kUsualSequence) : kUsualSequence);
-  batch.flash_attention = training.flash_attention.value_or(true);
-  if (training.precision) batch.compute = model_dtype(*training.precision);
-  if (!training.micro_batch) assumptions.emplace_back("training.micro_batch is not known: 1");
-  if (!training.sequence) {
-    assumptions.push_back(format("training.seq is not known: {}", batch.sequence));
-  }
-  if (!training.flash_attention) {
-    assumptions.emplace_back("training.flash_attention is not known: true");
-  }
-  return batch;
+Experiment experiment_of(const ExperimentInputs& inputs, Model model) {
+  Experiment experiment;
+  experiment.cluster = cluster_of(inputs);
+  std::vector<std::string>& assumptions = experiment.cluster.assumptions;
+  experiment.batch = batch_shape(inputs, model, assumptions);
+  experiment.model = std::move(model);
+  const EnvironmentSettings settings = environment_settings(inputs.environment);
+  experiment.alloc_conf = settings.alloc_conf;
+  assumptions.insert(assumptions.end(), settings.assumptions.begin(), settings.assumptions.end());
+  return experiment;
 }
 
 EstimatorRow estimate_of(const ExperimentInputs& inputs, const Model& model,

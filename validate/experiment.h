@@ -6,8 +6,8 @@
 /// is known of the GPU, a stand-in takes its place: what depends on it is not worth telling
 /// (`knows_gpu`, `knows_gpu_memory`).
 ///
-/// Environment variables that are followed: NCCL_P2P_DISABLE (copies between GPUs of a node go
-/// through host memory) and NCCL_IB_DISABLE (nodes talk by TCP).
+/// Environment variables that are followed: those of the allocator, NCCL_P2P_DISABLE (copies
+/// between GPUs of a node go through host memory) and NCCL_IB_DISABLE (nodes talk by TCP).
 ///
 /// Not modelled: `bind_cores`, `nvme_gbps`.
 #pragma once
@@ -53,9 +53,9 @@ enum class UnknownBatch {
 [[nodiscard]] Strategy strategy_of(const ExperimentInputs& inputs, const Model& model,
                                    UnknownBatch unknown);
 
-/// \param assumptions  get a sentence for each default of the batch
-[[nodiscard]] BatchShape batch_of(const ExperimentInputs& inputs, const Model& model,
-                                  std::vector<std::string>& assumptions);
+/// The model on its cluster with its batch and environment; assumptions are the cluster's.
+/// \throws ConfigError  as cluster_of and environment_settings.
+[[nodiscard]] Experiment experiment_of(const ExperimentInputs& inputs, Model model);
 
 /// DeepSpeed's own estimate (F4) for the stage, the offload and the zero.Init of the strategy.
 /// \throws ConfigError  if DeepSpeed has none: stages 0 and 1, other frameworks, no model.

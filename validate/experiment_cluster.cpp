@@ -24,8 +24,8 @@ std::string gbps_text(double gbps) {
 }
 
 bool is_set(const ExperimentInputs& inputs, const char* variable) {
-  const auto found = inputs.environment.find(variable);
-  return found != inputs.environment.end() && !found->second.empty() && found->second != "0";
+  const EnvironmentVariable* found = inputs.environment.find(variable);
+  return found != nullptr && !found->value.empty() && found->value != "0";
 }
 
 /// Kind of the links inside a node; empty: not known.
@@ -80,7 +80,8 @@ class ClusterText {
   [[nodiscard]] JsonValue cluster(int used_nics) const {
     JsonValue json(Json::objectValue);
     json["version"] = 1;
-    json["name"] = format("{} x {} {}", inputs_.cluster.nodes, inputs_.cluster.gpus_per_node, gpu());
+    json["name"] =
+        format("{} x {} {}", inputs_.cluster.nodes, inputs_.cluster.gpus_per_node, gpu());
     json["nodes"] = inputs_.cluster.nodes;
     json["gpus_per_node"] = inputs_.cluster.gpus_per_node;
     json["node"] = node(used_nics);
@@ -88,7 +89,9 @@ class ClusterText {
   }
 
  private:
-  [[nodiscard]] std::string gpu() const { return knows_gpu(inputs_) ? inputs_.cluster.gpu : kStandIn; }
+  [[nodiscard]] std::string gpu() const {
+    return knows_gpu(inputs_) ? inputs_.cluster.gpu : kStandIn;
+  }
 
   [[nodiscard]] JsonValue node(int used_nics) const {
     const ClusterInputs& cluster = inputs_.cluster;

@@ -19,9 +19,9 @@ constexpr std::int64_t kLargestNode = 1024;
 
 /// Keys that a variant may replace, whole or in part.
 const std::vector<std::string>& replaceable_keys() {
-  static const std::vector<std::string> kKeys = {
-      "model",     "cluster",           "training",  "environment",
-      "config_as", "deepspeed_version", "ds_config", "measured"};
+  static const std::vector<std::string> kKeys = {"model",       "cluster",   "training",
+                                                 "environment", "config_as", "deepspeed_version",
+                                                 "ds_config",   "measured"};
   return kKeys;
 }
 
@@ -147,8 +147,7 @@ ClusterInputs read_cluster(JsonObject object) {
   cluster.nodes = required_count(object, "nodes", kLargestNodes);
   cluster.intra_node =
       read_link(object, "intra_node", {"nvlink", "nvswitch", "pcie", "pcie_no_p2p"});
-  cluster.inter_node =
-      read_link(object, "inter_node", {"infiniband", "roce", "efa", "ethernet"});
+  cluster.inter_node = read_link(object, "inter_node", {"infiniband", "roce", "efa", "ethernet"});
   cluster.host_memory_gib = optional_quantity(object, "host_memory_gib");
   if (const auto cores = optional_count(object, "host_cpu_cores", kLargestNodes)) {
     cluster.host_cpu_cores = static_cast<int>(*cores);
@@ -200,10 +199,14 @@ MeasuredInputs read_measured(JsonObject object) {
   return measured;
 }
 
-std::map<std::string, std::string> read_environment(JsonObject object) {
-  std::map<std::string, std::string> variables;
-  for (const std::string& name : object.keys()) variables[name] = object.string(name);
-  return variables;
+Environment read_variables(JsonObject object) {
+  Environment environment;
+  for (const std::string& name : object.keys()) {
+    environment.variables.push_back({name, object.string(name),
+                                     object.document().location(object.raw(name)),
+                                     object.document().key_location(object.value(), name)});
+  }
+  return environment;
 }
 
 /// \param values  the inputs with overrides; members come from `document`
@@ -218,7 +221,7 @@ ExperimentInputs read_inputs(const JsonDocument& document, const JsonValue& valu
   inputs.cluster = read_cluster(object.object("cluster"));
   inputs.training = read_training(object.object("training"));
   if (const auto environment = object.optional_object("environment")) {
-    inputs.environment = read_environment(*environment);
+    inputs.environment = read_variables(*environment);
   }
   const std::string mode = optional_word(object, "config_as", {"auto", "deepspeed", "hf"});
   if (!mode.empty()) inputs.config_as = parse_config_mode(mode, "config_as");

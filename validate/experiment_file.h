@@ -4,8 +4,8 @@
 ///
 /// | key | meaning |
 /// |---|---|
-/// | `model` | `ref` (a file below the data folder), `config` (keys of a Hugging Face config.json) or
-/// `n_params`, alone or with `layers`, `hidden`, `vocab` (null: no model); `trainable`,
+/// | `model` | `ref` (a file below the data folder), `config` (keys of a Hugging Face config.json)
+/// or `n_params`, alone or with `layers`, `hidden`, `vocab` (null: no model); `trainable`,
 /// `largest_layer_params`, `load_dtype`, `fused_experts`, `note` |
 /// | `cluster` | `gpu`, `gpu_memory_gib`, `gpus_per_node`, `nodes`, `intra_node` and `inter_node`
 /// {`kind`, `gbps`}, `host_memory_gib`, `host_cpu_cores`, `nvme_gbps` |
@@ -25,12 +25,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/base/dtype.h"
+#include "sim/base/environment.h"
 #include "sim/base/json.h"
 #include "sim/strategy/strategy.h"
 
@@ -38,15 +38,15 @@ namespace zerosim {
 
 /// `trainable`: which parameters train, if not all.
 struct TrainableInputs {
-  bool lora = false;         ///< else frozen
-  std::int64_t rank = 0;     ///< of lora
+  bool lora = false;      ///< else frozen
+  std::int64_t rank = 0;  ///< of lora
   std::vector<std::string> targets;
   std::optional<std::int64_t> parameters;  ///< `trainable_params`
 };
 
 struct ModelInputs {
-  std::string ref;        ///< as written; empty: not given
-  JsonValue config;       ///< null: not given
+  std::string ref;                                                ///< as written; empty: not given
+  JsonValue config;                                               ///< null: not given
   std::optional<std::int64_t> parameters, layers, hidden, vocab;  ///< `n_params`, ...
   std::optional<TrainableInputs> trainable;
   std::optional<std::int64_t> largest_layer;  ///< `largest_layer_params`
@@ -113,7 +113,7 @@ struct ExperimentInputs {
   ModelInputs model;
   ClusterInputs cluster;
   TrainingInputs training;
-  std::map<std::string, std::string> environment;
+  Environment environment;
   ConfigMode config_as = ConfigMode::Auto;
   std::string deepspeed_version = "0.19";
   std::string ds_config;  ///< path, the folder of the file in front; empty: none
