@@ -125,7 +125,9 @@ class CaseChecker {
       case CheckKind::ConfigResolved:
         return config_resolved(check, own);
       case CheckKind::MinGpus:
+        return limit(check.figure, own.min_gpus());
       case CheckKind::MaxMicroBatch:
+        return limit(check.figure, own.max_micro_batch());
       case CheckKind::Cause:
       case CheckKind::Advice:
         break;
@@ -138,6 +140,13 @@ class CaseChecker {
     outcome_->found = with_unit(value, expected.unit);
     outcome_->predicted = value;
     return expected.holds(value);
+  }
+
+  bool limit(const ExpectedFigure& expected, const std::optional<std::int64_t>& size) {
+    if (size) return figure(expected, static_cast<double>(*size));
+    outcome_->expected = to_string(expected);
+    outcome_->found = "no size that is enough";
+    return false;
   }
 
   bool fits(const CaseCheck& check, CaseVariant& own) {

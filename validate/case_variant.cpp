@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "sim/analysis/isolate.h"
+#include "sim/analysis/limits.h"
 #include "sim/analysis/memory_report.h"
 #include "sim/base/text.h"
 #include "sim/engine/engine.h"
@@ -138,9 +139,23 @@ const MemoryReport& CaseVariant::memory() {
   return *memory_;
 }
 
-Verdict CaseVariant::verdict() {
+void CaseVariant::check_gpu_memory() const {
   if (!knows_gpu_memory(*inputs_)) throw CaseSkip{"the memory of the GPU is not known"};
+}
+
+Verdict CaseVariant::verdict() {
+  check_gpu_memory();
   return verdict_of(memory());
+}
+
+std::optional<std::int64_t> CaseVariant::min_gpus() {
+  check_gpu_memory();
+  return least_gpus(experiment(), simulated_strategy()).size;
+}
+
+std::optional<std::int64_t> CaseVariant::max_micro_batch() {
+  check_gpu_memory();
+  return largest_micro_batch(experiment(), simulated_strategy()).size;
 }
 
 AllocationSearch CaseVariant::allocations(const ExpectedFigure& size) {

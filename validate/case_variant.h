@@ -2,6 +2,7 @@
 /// One variant of a user case, simulated as far as its checks ask: each thing once.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -70,6 +71,10 @@ class CaseVariant {
   /// With the limits of the GPU, where they are known.
   [[nodiscard]] const MemoryReport& memory();
   [[nodiscard]] Verdict verdict();
+  /// Numbers of GPUs and sequences of a micro batch (limits.h); none: no size that was tried is
+  /// enough.
+  [[nodiscard]] std::optional<std::int64_t> min_gpus();
+  [[nodiscard]] std::optional<std::int64_t> max_micro_batch();
   [[nodiscard]] AllocationSearch allocations(const ExpectedFigure& size);
   /// Calls of the steady step.
   /// \param op  empty: all
@@ -79,6 +84,8 @@ class CaseVariant {
 
  private:
   [[nodiscard]] const Model& model() { return models_->model(*inputs_); }
+  /// \throws CaseSkip  if it is not known how much the GPU holds.
+  void check_gpu_memory() const;
   /// The strategy, if build_program can take it.
   [[nodiscard]] const Strategy& simulated_strategy();
   [[nodiscard]] Bytes model_states();
