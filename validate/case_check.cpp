@@ -129,10 +129,29 @@ class CaseChecker {
       case CheckKind::MaxMicroBatch:
         return limit(check.figure, own.max_micro_batch());
       case CheckKind::Cause:
+        return cause(check, own);
       case CheckKind::Advice:
-        break;
+        return advice(check, own);
     }
-    throw CaseSkip{format("{} is not answered yet", to_string(check.kind))};
+    ZS_CHECK(false, "every kind has its answer");
+  }
+
+  /// The one that is named first counts.
+  bool cause(const CaseCheck& check, CaseVariant& own) {
+    if (!check.base.empty()) throw CaseSkip{"two variants are not explained yet"};
+    outcome_->expected = quoted_list(check.one_of);
+    const std::vector<std::string>& causes = own.memory_causes();
+    outcome_->found = causes.empty() ? "no cause" : join(causes, ", ");
+    return !causes.empty() && contains(check.one_of, causes.front());
+  }
+
+  bool advice(const CaseCheck& check, CaseVariant& own) {
+    outcome_->expected = quoted_list(check.one_of);
+    const std::vector<std::string>& changes = own.memory_advice();
+    outcome_->found = changes.empty() ? "no change" : join(changes, ", ");
+    return std::any_of(changes.begin(), changes.end(), [&](const std::string& change) {
+      return contains(check.one_of, change);
+    });
   }
 
   bool figure(const ExpectedFigure& expected, double value) {

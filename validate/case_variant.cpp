@@ -7,6 +7,7 @@
 #include "sim/analysis/isolate.h"
 #include "sim/analysis/limits.h"
 #include "sim/analysis/memory_report.h"
+#include "sim/analysis/ways_out.h"
 #include "sim/base/text.h"
 #include "sim/engine/engine.h"
 #include "sim/memory/memory_timeline.h"
@@ -34,6 +35,19 @@ JsonValue step_metrics(const StrategyReport& report) {
   json["throughput.tflops_per_gpu"] = report.throughput.tflops_per_gpu * 1e12;
   json["throughput.mfu"] = report.throughput.mfu;
   return json;
+}
+
+/// The figures of the message, as far as somebody wrote them down.
+OomFigures figures_of(const MeasuredInputs& measured) {
+  const auto printed = [](const std::optional<double>& gib) {
+    return gib ? std::optional<PrintedSize>(printed_gib(*gib)) : std::nullopt;
+  };
+  OomFigures figures;
+  figures.request = printed(measured.oom_request_gib);
+  figures.allocated = printed(measured.oom_allocated_gib);
+  figures.reserved = printed(measured.oom_reserved_gib);
+  figures.free = printed(measured.oom_free_gib);
+  return figures;
 }
 
 /// Follows what is allocated, and notes the requests of one size.
@@ -156,6 +170,36 @@ std::optional<std::int64_t> CaseVariant::min_gpus() {
 std::optional<std::int64_t> CaseVariant::max_micro_batch() {
   check_gpu_memory();
   return largest_micro_batch(experiment(), simulated_strategy()).size;
+}
+
+const OomExplanation& CaseVariant::explanation() {
+  if (!explanation_) {
+    explanation_ = explain_oom(figures_of(inputs_->measured), experiment(), simulated_strategy());
+  }
+  return *explanation_;
+}
+
+const std::vector<std::string>& CaseVariant::memory_causes() {
+  if (!inputs_->measured.has_out_of_memory()) {
+    throw CaseSkip{"no out-of-memory figure is measured; other causes are not told yet"};
+  }
+  return explanation().causes;
+}
+
+const std::vector<std::string>& CaseVariant::memory_advice() {
+  if (advice_) return *advice_;
+  std::vector<WayOut> ways;
+  if (!inputs_->measured.has_out_of_memory() && verdict() != Verdict::DoesNotFit) {
+    ways = free_savings(experiment(), simulated_strategy());
+  } else {
+    ways = explanation().ways_out;
+  }
+  advice_.emplace();
+  for (const WayOut& way : ways) {
+    advice_->push_back(way.code);
+    if (!way.second_code.empty()) advice_->push_back(way.second_code);
+  }
+  return *advice_;
 }
 
 AllocationSearch CaseVariant::allocations(const ExpectedFigure& size) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/analysis/explain_oom.h"
 #include "sim/analysis/report.h"
 #include "sim/model/model.h"
 #include "sim/strategy/strategy.h"
@@ -75,6 +76,11 @@ class CaseVariant {
   /// enough.
   [[nodiscard]] std::optional<std::int64_t> min_gpus();
   [[nodiscard]] std::optional<std::int64_t> max_micro_batch();
+  /// Causes of the measured out-of-memory error, as codes; most likely first.
+  [[nodiscard]] const std::vector<std::string>& memory_causes();
+  /// Codes of the changes that are proposed: ways out of the measured out-of-memory error, or of
+  /// the one that is simulated; of a job that fits, what saves memory for nothing.
+  [[nodiscard]] const std::vector<std::string>& memory_advice();
   [[nodiscard]] AllocationSearch allocations(const ExpectedFigure& size);
   /// Calls of the steady step.
   /// \param op  empty: all
@@ -94,6 +100,7 @@ class CaseVariant {
   [[nodiscard]] double communication_metric(const std::string& name);
   [[nodiscard]] double time_metric(const std::string& name);
   void count_collectives();
+  [[nodiscard]] const OomExplanation& explanation();
 
   const ExperimentInputs* inputs_;
   ModelCache* models_;
@@ -101,6 +108,8 @@ class CaseVariant {
   std::optional<Strategy> strategy_;
   std::optional<Experiment> experiment_;
   std::optional<MemoryReport> memory_;
+  std::optional<OomExplanation> explanation_;
+  std::optional<std::vector<std::string>> advice_;
   std::optional<CommunicationReport> communication_;
   std::map<std::pair<std::string, Phase>, int> calls_;
   std::map<std::string, double> times_;  ///< metrics of a simulated step

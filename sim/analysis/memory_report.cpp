@@ -47,13 +47,6 @@ StateBytes states_on_device(const Strategy& strategy) {
   return states;
 }
 
-/// The part of the job that a moment lies in, in words.
-std::string part_text(const AllocatorMoment& moment) {
-  if (moment.phase == Phase::Init) return "initialisation";
-  if (moment.step == 0) return "first step";
-  return moment.step < kFirstSteps ? format("step {}", moment.step + 1) : "steady step";
-}
-
 void add_steady_classes(const AllocatorObserver& observer, MemoryReport& report) {
   const AllocatorPart steady = observer.part(0, observer.parts() - 1);
   const MemoryByClass& classes = steady.peak_allocated.by_class;
@@ -73,7 +66,7 @@ void add_peaks(const AllocatorObserver& observer, MemoryReport& report) {
   const AllocatorMoment allocated = observer.peak_allocated(0);
   const AllocatorMoment reserved = observer.peak_reserved(0);
   report.peak_allocated = allocated.allocated;
-  report.peak_part = part_text(allocated);
+  report.peak_part = job_part(allocated.phase, allocated.step);
   report.peak_phase = std::string(to_string(allocated.phase));
   report.peak_op = allocated.op;
   report.peak_reserved = reserved.reserved;
@@ -92,7 +85,7 @@ void add_flushes(const AllocatorObserver& observer, MemoryReport& report) {
                       moment.allocated,
                       moment.reserved,
                       failure->error.free,
-                      part_text(moment),
+                      job_part(moment.phase, moment.step),
                       std::string(to_string(moment.phase)),
                       moment.op};
   }
@@ -161,6 +154,12 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
                 std::min(experiment.cluster.gpus_per_node, program.world_size);
   report.rank = program.ranks.front().representative.value();
   return report;
+}
+
+std::string job_part(Phase phase, int step) {
+  if (phase == Phase::Init) return "initialisation";
+  if (step == 0) return "first step";
+  return step < kFirstSteps ? format("step {}", step + 1) : "steady step";
 }
 
 Program memory_program(const Experiment& experiment, const Strategy& strategy) {

@@ -47,6 +47,10 @@ inline constexpr ContextMemory kContextMemory;
 /// created lazily, the second is the last whose schedule differs.
 inline constexpr int kFirstSteps = 2;
 
+/// The part of the job that an operation of this phase and step lies in: "initialisation", "first
+/// step", "step 2" and so on, "steady step".
+[[nodiscard]] std::string job_part(Phase phase, int step);
+
 /// The allocator of each rank of `program`.
 [[nodiscard]] AllocatorSetup allocator_setup(const Experiment& experiment, const Program& program);
 

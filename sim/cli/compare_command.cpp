@@ -19,20 +19,17 @@ class CompareCommand : public Command {
     add_routing_flags(app, flags_);
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
+    add_environment_flag(app, flags_);
     app.add_flag("--assumptions", list_assumptions_,
                  "List every default that was filled in and where constants come from");
     app.add_flag("--json", json_, "JSON");
   }
 
   int run() override {
-    std::vector<std::string> assumptions;
-    Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}, {}};
-    experiment.batch = batch_shape(flags_, experiment.model, assumptions);
-    experiment.routing = routing_of(flags_, experiment.model, assumptions);
+    const GivenExperiment given = required_experiment(flags_);
     const std::vector<Strategy> strategies =
-        load_strategies(flags_, experiment.model, experiment.cluster.world_size(),
-                        {"ddp", "zero1", "zero2", "zero3"}, assumptions);
-    const Comparison comparison = compare(experiment, strategies);
+        load_strategies(flags_, given, {"ddp", "zero1", "zero2", "zero3"});
+    const Comparison comparison = compare(given.experiment, strategies);
     if (json_) {
       JsonValue json = comparison_json(comparison);
       add_inputs(json, flags_);

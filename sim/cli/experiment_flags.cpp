@@ -51,8 +51,9 @@ bool issues_paper_communication(const ExperimentFlags& flags) {
   return flags.accounting == "paper";
 }
 
-void prepend(std::vector<std::string>& sentences, const std::vector<std::string>& first) {
-  sentences.insert(sentences.begin(), first.begin(), first.end());
+template <typename T>
+void prepend(std::vector<T>& all, const std::vector<T>& first) {
+  all.insert(all.begin(), first.begin(), first.end());
 }
 
 /// 64-bit FNV-1a (offset basis and prime of the FNV reference).
@@ -189,6 +190,12 @@ void add_accounting_flag(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--accounting", flags.accounting,
                  "deepspeed: the communication that DeepSpeed issues; paper: the ZeRO paper's, 2 "
                  "Psi at stages 1 and 2, 3 Psi at stage 3");
+}
+
+void add_environment_flag(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--env", flags.environment,
+                 "Environment of the job: a file as `env` prints it, Docker takes it or a shell "
+                 "sources it");
 }
 
 TrainingFlags training_flags(const ExperimentFlags& flags) {
@@ -359,6 +366,33 @@ std::vector<Strategy> load_strategies(const ExperimentFlags& flags, const Model&
   return strategies;
 }
 
+EnvironmentSettings environment_of(const ExperimentFlags& flags) {
+  if (flags.environment.empty()) return {};
+  return environment_settings(read_environment(flags.environment));
+}
+
+GivenExperiment required_experiment(const ExperimentFlags& flags) {
+  GivenExperiment given{{required_model(flags), required_cluster(flags), {}, {}, {}}, {}, {}};
+  Experiment& experiment = given.experiment;
+  experiment.batch = batch_shape(flags, experiment.model, given.assumptions);
+  experiment.routing = routing_of(flags, experiment.model, given.assumptions);
+  EnvironmentSettings environment = environment_of(flags);
+  experiment.alloc_conf = std::move(environment.alloc_conf);
+  std::move(environment.assumptions.begin(), environment.assumptions.end(),
+            std::back_inserter(given.assumptions));
+  given.warnings = std::move(environment.warnings);
+  return given;
+}
+
+std::vector<Strategy> load_strategies(const ExperimentFlags& flags, const GivenExperiment& given,
+                                      const std::vector<std::string>& defaults) {
+  std::vector<Strategy> strategies =
+      load_strategies(flags, given.experiment.model, given.experiment.cluster.world_size(),
+                      defaults, given.assumptions);
+  for (Strategy& strategy : strategies) prepend(strategy.warnings, given.warnings);
+  return strategies;
+}
+
 BatchShape batch_of(const BatchShape& batch, const Strategy& strategy) {
   BatchShape own = batch;
   own.micro_batch = strategy.micro_batch;
@@ -408,6 +442,7 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("torch_version", flags.torch_version);
   flag("ddp_weights", flags.ddp_weights);
   flag("ddp_bucket_cap_mb", flags.ddp_bucket_cap);
+  flag("env", flags.environment);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
   if (flags.dropout) given["dropout"] = true;
   if (flags.no_sync) given["no_sync"] = true;
@@ -420,7 +455,7 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
 
   JsonValue& files = inputs["files"] = JsonValue(Json::arrayValue);
   std::vector<std::string> paths = flags.ds_configs;
-  for (const std::string& path : {flags.model, flags.cluster, flags.routing}) {
+  for (const std::string& path : {flags.model, flags.cluster, flags.routing, flags.environment}) {
     if (is_file(path)) paths.push_back(path);
   }
   for (const std::string& path : paths) {

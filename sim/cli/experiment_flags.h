@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "sim/analysis/environment_settings.h"
 #include "sim/analysis/report.h"
 #include "sim/base/json.h"
 #include "sim/model/model.h"
@@ -38,6 +39,7 @@ struct ExperimentFlags {
   bool ddp_no_broadcast_buffers = false;
   std::string config_as = "auto", deepspeed_version = "0.19", torch_version = "2",
               accounting = "deepspeed";
+  std::string environment;
   bool no_flash_attention = false;
   bool dropout = false;
 };
@@ -55,6 +57,8 @@ void add_strategy_flags(CLI::App& app, ExperimentFlags& flags);
 void add_training_flags(CLI::App& app, ExperimentFlags& flags);
 /// `--accounting`, for commands that issue communication.
 void add_accounting_flag(CLI::App& app, ExperimentFlags& flags);
+/// `--env`, for commands that know a GPU.
+void add_environment_flag(CLI::App& app, ExperimentFlags& flags);
 
 /// What the flags say about training, for the readers of files.
 [[nodiscard]] TrainingFlags training_flags(const ExperimentFlags& flags);
@@ -88,6 +92,24 @@ void add_accounting_flag(CLI::App& app, ExperimentFlags& flags);
                                                     const Model& model, int world_size,
                                                     const std::vector<std::string>& defaults,
                                                     const std::vector<std::string>& assumptions);
+
+/// What `--env` says; nothing without it. \throws ConfigError  as read_environment and
+/// environment_settings.
+[[nodiscard]] EnvironmentSettings environment_of(const ExperimentFlags& flags);
+
+/// The question that the flags ask, and what is to be known about it.
+struct GivenExperiment {
+  Experiment experiment;
+  std::vector<std::string> assumptions;
+  std::vector<Warning> warnings;
+};
+/// Model, cluster, batch, routing and environment. \throws ConfigError  as their readers.
+[[nodiscard]] GivenExperiment required_experiment(const ExperimentFlags& flags);
+/// The same as above for its model and its ranks; its assumptions and warnings are in front of each
+/// strategy's own.
+[[nodiscard]] std::vector<Strategy> load_strategies(const ExperimentFlags& flags,
+                                                    const GivenExperiment& given,
+                                                    const std::vector<std::string>& defaults);
 
 /// `batch` as `strategy` trains with it.
 [[nodiscard]] BatchShape batch_of(const BatchShape& batch, const Strategy& strategy);

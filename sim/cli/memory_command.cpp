@@ -1,12 +1,16 @@
+#include <algorithm>
 #include <utility>
 
+#include "sim/analysis/limits.h"
 #include "sim/analysis/memory_report.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
 #include "sim/cli/experiment_flags.h"
 #include "sim/cli/numbers.h"
 #include "sim/cli/output.h"
+#include "sim/memory/memory_course.h"
 #include "sim/memory/model_states.h"
+#include "sim/report/memory_course_text.h"
 #include "sim/report/memory_text.h"
 
 namespace zerosim {
@@ -25,6 +29,12 @@ class MemoryCommand : public Command {
     add_batch_flags(app, flags_);
     add_routing_flags(app, flags_);
     add_strategy_flags(app, flags_);
+    add_environment_flag(app, flags_);
+    app.add_flag("--no-limits", no_limits_,
+                 "Do not search for the least number of GPUs and the largest micro batch");
+    app.add_option("--timeline", timeline_,
+                   "Write every change of one strategy's memory over the job to this CSV file");
+    app.add_flag("--plot", plot_, "Plot one strategy's memory over the job");
     app.add_option("--accounting", accounting_, "paper: as the ZeRO paper counts and prints");
     app.add_flag("--like-deepspeed", like_deepspeed_, "The tables of DeepSpeed's own estimators");
     app.add_option("--largest-layer", largest_layer_,
@@ -46,6 +56,7 @@ class MemoryCommand : public Command {
     if (params_.empty() && flags_.model.empty()) {
       throw ConfigError("--params or --model is missing; expected e.g. --params 7e9");
     }
+    if (flags_.cluster.empty()) check_replay_flags();
     if (like_deepspeed_) return estimators();
     if (!accounting_.empty()) return paper();
     if (!flags_.world.empty()) {
@@ -69,10 +80,13 @@ class MemoryCommand : public Command {
     print(json);
   }
 
+  /// Of a replay, where there is none.
+  void check_replay_flags() const;
   [[nodiscard]] int by_formula() const;
   [[nodiscard]] int paper() const;
   [[nodiscard]] int estimators() const;
   [[nodiscard]] int replayed() const;
+  [[nodiscard]] std::string course_of(const Experiment& experiment, const Strategy& strategy) const;
   [[nodiscard]] EstimatorInput estimator_input() const;
   [[nodiscard]] EstimatorRow chosen_estimate(const EstimatorInput& input) const;
 
@@ -84,8 +98,20 @@ class MemoryCommand : public Command {
   std::string stage_ = "3";
   std::string offload_ = "none";
   bool no_zero_init_ = false;
+  bool no_limits_ = false;
+  std::string timeline_;
+  bool plot_ = false;
   bool json_ = false;
 };
+
+void MemoryCommand::check_replay_flags() const {
+  const char* flag = plot_                         ? "--plot"
+                     : !timeline_.empty()          ? "--timeline"
+                     : !flags_.environment.empty() ? "--env"
+                                                   : nullptr;
+  if (flag == nullptr) return;
+  throw ConfigError(format("{} needs --model and --cluster: a job is replayed on GPUs", flag));
+}
 
 int MemoryCommand::by_formula() const {
   const Precision precision =
@@ -156,33 +182,64 @@ int MemoryCommand::estimators() const {
   return kYes;
 }
 
-int MemoryCommand::replayed() const {
-  std::vector<std::string> assumptions;
-  Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}, {}};
-  experiment.batch = batch_shape(flags_, experiment.model, assumptions);
-  experiment.routing = routing_of(flags_, experiment.model, assumptions);
-  const int world_size = experiment.cluster.world_size();
+StrategyReport report_of(const Experiment& experiment, const Strategy& strategy) {
+  StrategyReport report;
+  report.name = strategy.name;
+  report.stage = strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
+  report.memory = replayed_memory(experiment, strategy);
+  report.verdict = verdict_of(report.memory);
+  report.assumptions =
+      merged({experiment.model.assumptions, experiment.cluster.assumptions, strategy.assumptions});
+  report.warnings = strategy.warnings;
+  return report;
+}
+
+Comparison comparison_of(const Experiment& experiment, const std::vector<Strategy>& strategies) {
   Comparison comparison;
   comparison.model = experiment.model.name;
   comparison.cluster = experiment.cluster.name;
-  comparison.world_size = world_size;
+  comparison.world_size = experiment.cluster.world_size();
   comparison.parameters = parameter_count(experiment.model);
   comparison.sequence = experiment.batch.sequence;
-  bool any_fits = false;
-  for (const Strategy& strategy : load_strategies(
-           flags_, experiment.model, world_size, {"ddp", "zero1", "zero2", "zero3"}, assumptions)) {
-    StrategyReport report;
-    report.name = strategy.name;
-    report.stage = strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
-    report.memory = replayed_memory(experiment, strategy);
-    report.verdict = verdict_of(report.memory);
-    any_fits = any_fits || report.verdict != Verdict::DoesNotFit;
-    report.assumptions = merged(
-        {experiment.model.assumptions, experiment.cluster.assumptions, strategy.assumptions});
-    report.warnings = strategy.warnings;
-    comparison.strategies.push_back(std::move(report));
+  for (const Strategy& strategy : strategies) {
+    comparison.strategies.push_back(report_of(experiment, strategy));
   }
-  show(memory_comparison_text(comparison), memory_comparison_json(comparison));
+  return comparison;
+}
+
+/// Writes the timeline that `--timeline` names. \returns the plot, or "" without `--plot`.
+std::string MemoryCommand::course_of(const Experiment& experiment, const Strategy& strategy) const {
+  const Program program = memory_program(experiment, strategy);
+  const AllocatorSetup setup = allocator_setup(experiment, program);
+  const std::vector<MemoryEvent> course = memory_course(program, setup);
+  if (!timeline_.empty()) write_memory_csv(timeline_, program, course);
+  const Bytes limit = setup.allocator.capacity - setup.allocator.other;
+  return plot_ ? memory_plot(program, course, limit) + "\n" : "";
+}
+
+int MemoryCommand::replayed() const {
+  const GivenExperiment given = required_experiment(flags_);
+  const Experiment& experiment = given.experiment;
+  const std::vector<Strategy> strategies =
+      load_strategies(flags_, given, {"ddp", "zero1", "zero2", "zero3"});
+  const bool one_course = plot_ || !timeline_.empty();
+  if (one_course && strategies.size() != 1) {
+    throw ConfigError(
+        format("{}: found {} strategies, expected one --ds-config or one of --strategies",
+               plot_ ? "--plot" : "--timeline", strategies.size()));
+  }
+  const Comparison comparison = comparison_of(experiment, strategies);
+  std::vector<MemoryLimits> limits;
+  for (const Strategy& strategy : strategies) {
+    if (no_limits_) break;
+    limits.push_back({least_gpus(experiment, strategy), largest_micro_batch(experiment, strategy)});
+  }
+  const std::string plot = one_course ? course_of(experiment, strategies.front()) : "";
+  show(plot + memory_comparison_text(comparison, limits),
+       memory_comparison_json(comparison, limits));
+  const bool any_fits = std::any_of(
+      comparison.strategies.begin(), comparison.strategies.end(),
+      [](const StrategyReport& report) { return report.verdict != Verdict::DoesNotFit; });
   return any_fits ? kYes : kNo;
 }
 

@@ -22,6 +22,7 @@ class RunCommand : public Command {
     add_routing_flags(app, flags_);
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
+    add_environment_flag(app, flags_);
     app.add_option("--steps", steps_,
                    "Simulate so many steps from the first one on, and show the time of each");
     app.add_option("--perfetto", perfetto_, "Write a trace for ui.perfetto.dev to this file");
@@ -85,14 +86,11 @@ JsonValue RunCommand::json_of(const StrategyReport& report, const Experiment& ex
 }
 
 int RunCommand::run() {
-  std::vector<std::string> assumptions;
   const int first_steps =
       steps_.empty() ? 0 : static_cast<int>(parse_integer(steps_, "--steps", kStepRange));
-  Experiment experiment{required_model(flags_), required_cluster(flags_), {}, {}, {}};
-  experiment.batch = batch_shape(flags_, experiment.model, assumptions);
-  experiment.routing = routing_of(flags_, experiment.model, assumptions);
-  const std::vector<Strategy> strategies =
-      load_strategies(flags_, experiment.model, experiment.cluster.world_size(), {}, assumptions);
+  const GivenExperiment given = required_experiment(flags_);
+  const Experiment& experiment = given.experiment;
+  const std::vector<Strategy> strategies = load_strategies(flags_, given, {});
   if (strategies.size() != 1) {
     throw ConfigError(format("found {} strategies, expected one --ds-config or one of --strategies",
                              strategies.size()));

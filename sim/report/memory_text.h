@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "sim/analysis/limits.h"
 #include "sim/analysis/report.h"
 #include "sim/base/json.h"
 #include "sim/memory/model_states.h"
@@ -29,8 +31,19 @@ namespace zerosim {
 /// All rows of both tables as `rows`, and `chosen`, one of them, as `estimator: {gpu, host}`.
 [[nodiscard]] JsonValue estimator_json(const EstimatorInput& input, const EstimatorRow& chosen);
 
-/// Verdict and memory of each strategy, as compare's table has them; no times.
-[[nodiscard]] std::string memory_comparison_text(const Comparison& comparison);
-[[nodiscard]] JsonValue memory_comparison_json(const Comparison& comparison);
+/// How few GPUs are enough for a strategy, and which micro batch still fits.
+struct MemoryLimits {
+  Limit gpus;
+  Limit micro_batch;
+};
+
+/// Verdict and memory of each strategy; no times but that of cache flushes.
+/// \param limits  of each strategy, in the same order; empty: not asked.
+[[nodiscard]] std::string memory_comparison_text(const Comparison& comparison,
+                                                 const std::vector<MemoryLimits>& limits = {});
+/// With limits also `minimum_gpus` and `largest_micro_batch`, null where no size is enough, and
+/// under `tried` what was replayed for them.
+[[nodiscard]] JsonValue memory_comparison_json(const Comparison& comparison,
+                                               const std::vector<MemoryLimits>& limits = {});
 
 }  // namespace zerosim

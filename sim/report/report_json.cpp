@@ -129,6 +129,30 @@ JsonValue inputs_json(const Comparison& comparison) {
   return inputs;
 }
 
+JsonValue tried_json(const Limit& limit) {
+  JsonValue probes(Json::arrayValue);
+  for (const LimitProbe& probe : limit.probes) {
+    JsonValue entry(Json::objectValue);
+    entry["size"] = integer(probe.size);
+    entry["verdict"] =
+        std::string(to_string(probe.memory ? verdict_of(*probe.memory) : Verdict::DoesNotFit));
+    entry["needed"] = probe.memory ? bytes(needed(*probe.memory)) : JsonValue();
+    if (!probe.memory) entry["refusal"] = probe.refusal;
+    probes.append(entry);
+  }
+  return probes;
+}
+
+void add_limits(JsonValue& json, const MemoryLimits& limits) {
+  const auto size = [](const Limit& limit) {
+    return limit.size ? integer(*limit.size) : JsonValue();
+  };
+  json["minimum_gpus"] = size(limits.gpus);
+  json["largest_micro_batch"] = size(limits.micro_batch);
+  json["tried"]["gpus"] = tried_json(limits.gpus);
+  json["tried"]["micro_batch"] = tried_json(limits.micro_batch);
+}
+
 }  // namespace
 
 JsonValue strategy_json(const StrategyReport& report) {
@@ -157,17 +181,20 @@ JsonValue comparison_json(const Comparison& comparison) {
   return json;
 }
 
-JsonValue memory_comparison_json(const Comparison& comparison) {
+JsonValue memory_comparison_json(const Comparison& comparison,
+                                 const std::vector<MemoryLimits>& limits) {
   JsonValue json(Json::objectValue);
   json["version"] = kJsonVersion;
   json["inputs"] = inputs_json(comparison);
   JsonValue& strategies = json["strategies"] = JsonValue(Json::arrayValue);
-  for (const StrategyReport& report : comparison.strategies) {
+  for (std::size_t i = 0; i < comparison.strategies.size(); ++i) {
+    const StrategyReport& report = comparison.strategies[i];
     JsonValue entry(Json::objectValue);
     entry["name"] = report.name;
     entry["stage"] = report.stage;
     entry["verdict"] = std::string(to_string(report.verdict));
     entry["memory"] = memory_json(report.memory);
+    if (i < limits.size()) add_limits(entry, limits[i]);
     entry["assumptions"] = strings(report.assumptions);
     entry["warnings"] = warnings_json(report.warnings);
     strategies.append(entry);

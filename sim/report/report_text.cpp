@@ -36,10 +36,6 @@ double share_of(Bytes part, Bytes whole) {
                            : 0.0;
 }
 
-std::string capacity_share(const MemoryReport& memory) {
-  return percent(share_of(needed(memory), memory.capacity));
-}
-
 /// What the job has allocated at its peak beyond that of a steady step.
 Bytes more_at_start(const MemoryReport& memory) {
   return memory.peak_allocated - memory.steady_allocated;
@@ -133,7 +129,7 @@ std::string comparison_title(const Comparison& comparison) {
               kReportColumns);
 }
 
-// ---- one strategy in depth -------------------------------------------------------------------
+// ---- memory of several strategies ------------------------------------------------------------
 
 std::string allocator_sentence(const MemoryReport& memory) {
   if (memory.failure) {
@@ -153,6 +149,91 @@ std::string allocator_sentence(const MemoryReport& memory) {
              : format("{} GiB ({} %) stay free", gib(headroom(memory)),
                       percent(share_of(headroom(memory), memory.capacity)));
 }
+
+/// The part of the job in which most is allocated, in words that fit into `width`.
+std::string part_text(const std::string& part, int width) {
+  if (static_cast<int>(part.size()) <= width) return part;
+  const std::size_t first_word = part.find(' ');
+  return first_word == std::string::npos ? "init" : part.substr(0, first_word);
+}
+
+/// From the peak of a steady step to what a monitor shows over the whole job.
+Metrics job_metrics() {
+  return {
+      {"  a steady step, allocated",
+       [](const Report& r, int) { return gib(r.memory.steady_allocated); }},
+      {"  the whole job, allocated",
+       [](const Report& r, int) { return gib(r.memory.peak_allocated); }},
+      {"  the whole job, reserved",
+       [](const Report& r, int) { return gib(r.memory.peak_reserved); }},
+      {"  CUDA context and NCCL", [](const Report& r, int) { return gib(r.memory.context); }},
+      {"  nvidia-smi shows at most", [](const Report& r, int) { return gib(needed(r.memory)); }},
+      {"  headroom", [](const Report& r, int) { return gib(headroom(r.memory)); }},
+      {"  headroom (% of the GPU)",
+       [](const Report& r, int) {
+         return percent(share_of(headroom(r.memory), r.memory.capacity));
+       }},
+      {"cache flushes, start + a step",
+       [](const Report& r, int) {
+         return format("{} + {}", r.memory.early_flushes, r.memory.flushes);
+       }},
+      {"part of the job at the peak",
+       [](const Report& r, int width) { return part_text(r.memory.peak_part, width); }},
+      {"phase of the peak", [](const Report& r, int) { return r.memory.peak_phase; }},
+      {"host memory of a node (GiB)", [](const Report& r, int) { return gib(r.memory.host); }},
+      {"model states, ZeRO paper (GiB)",
+       [](const Report& r, int) { return gib(r.memory.model_states); }},
+  };
+}
+
+std::string size_text(const Limit& limit) {
+  return limit.size ? std::to_string(*limit.size) : "none";
+}
+
+/// \param limits  of each of `strategies`, or empty.
+Metrics limit_metrics(const std::vector<Report>& strategies,
+                      const std::vector<MemoryLimits>& limits) {
+  if (limits.empty()) return {};
+  const auto limits_of = [&](const Report& report) -> const MemoryLimits& {
+    return limits[static_cast<std::size_t>(&report - strategies.data())];
+  };
+  return {
+      {"least GPUs", [limits_of](const Report& r, int) { return size_text(limits_of(r).gpus); }},
+      {"largest micro batch",
+       [limits_of](const Report& r, int) { return size_text(limits_of(r).micro_batch); }},
+  };
+}
+
+/// "3 GPUs are the least (tried: 1, 2, 3)".
+std::string tried_text(const Limit& limit) {
+  std::vector<std::string> sizes;
+  for (const LimitProbe& probe : limit.probes) {
+    sizes.push_back(std::to_string(probe.size) + (probe.memory ? "" : " (refused)"));
+  }
+  return "tried " + join(sizes, ", ");
+}
+
+std::string limits_text(const MemoryLimits& limits) {
+  const std::string gpus = limits.gpus.size ? format("at least {} GPU{}", *limits.gpus.size,
+                                                     *limits.gpus.size == 1 ? "" : "s")
+                                            : std::string("no number of GPUs is enough");
+  const std::string micro_batch = limits.micro_batch.size
+                                      ? format("micro batch at most {}", *limits.micro_batch.size)
+                                      : std::string("no micro batch fits");
+  return format("{} ({}); {} ({})", gpus, tried_text(limits.gpus), micro_batch,
+                tried_text(limits.micro_batch));
+}
+
+/// \param limits  null: not asked.
+std::string memory_paragraph(const Report& report, const MemoryLimits* limits) {
+  const MemoryReport& memory = report.memory;
+  std::string text =
+      format("{}: peak at {}; {}", report.name, memory.peak_op, allocator_sentence(memory));
+  if (limits != nullptr) text += "; " + limits_text(*limits);
+  return wrap(text, kReportColumns);
+}
+
+// ---- one strategy in depth -------------------------------------------------------------------
 
 std::string memory_section(const MemoryReport& memory) {
   TextTable table({Align::Left, Align::Right, Align::Right});
@@ -251,19 +332,15 @@ std::string comparison_text(const Comparison& comparison, bool list_assumptions)
                            : assumptions_count(comparison.strategies));
 }
 
-std::string memory_comparison_text(const Comparison& comparison) {
-  const Metrics more = {
-      {"  % of the GPU's memory", [](const Report& r, int) { return capacity_share(r.memory); }},
-      {"phase of the peak", [](const Report& r, int) { return r.memory.peak_phase; }},
-      {"model states, ZeRO paper (GiB)",
-       [](const Report& r, int) { return gib(r.memory.model_states); }},
-  };
+std::string memory_comparison_text(const Comparison& comparison,
+                                   const std::vector<MemoryLimits>& limits) {
   std::string out = comparison_title(comparison) + "\n";
   out += strategy_table(comparison.strategies,
-                        joined({verdict_metrics(), class_metrics(), total_metrics(), more})) +
+                        joined({verdict_metrics(), class_metrics(), job_metrics(),
+                                limit_metrics(comparison.strategies, limits)})) +
          "\n";
-  for (const StrategyReport& report : comparison.strategies) {
-    out += wrap(format("{}: peak at {}", report.name, report.memory.peak_op), kReportColumns);
+  for (std::size_t i = 0; i < comparison.strategies.size(); ++i) {
+    out += memory_paragraph(comparison.strategies[i], i < limits.size() ? &limits[i] : nullptr);
   }
   return out + warnings_text(comparison.strategies) + assumptions_text(comparison.strategies);
 }
