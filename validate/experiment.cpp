@@ -123,10 +123,6 @@ bool brings_optimizer(const DeepSpeedText& file) {
   return (offloads || old_switch) && !(forced.isBool() && !forced.asBool());
 }
 
-OptimizerKind optimizer_kind(const std::string& name) {
-  return name == "adamw_8bit" ? OptimizerKind::AdamFused : parse_optimizer(name, "optimizer");
-}
-
 /// What holds for every framework.
 TrainingFlags common_flags(const ExperimentInputs& inputs, UnknownBatch unknown) {
   const TrainingInputs& training = inputs.training;
@@ -139,7 +135,9 @@ TrainingFlags common_flags(const ExperimentInputs& inputs, UnknownBatch unknown)
   }
   flags.precision = training.precision;
   flags.checkpointing = training.checkpointing;
-  if (!training.optimizer.empty()) flags.optimizer = optimizer_kind(training.optimizer);
+  if (!training.optimizer.empty()) {
+    flags.optimizer = parse_optimizer(training.optimizer, "training.optimizer");
+  }
   flags.gpus_per_node = inputs.cluster.gpus_per_node;
   flags.config_as = inputs.config_as;
   flags.deepspeed_version = inputs.deepspeed_version;
@@ -261,15 +259,8 @@ Model model_of(const ExperimentInputs& inputs) {
 }
 
 Strategy strategy_of(const ExperimentInputs& inputs, const Model& model, UnknownBatch unknown) {
-  Strategy strategy = inputs.training.framework == "deepspeed"
-                          ? deepspeed_strategy(inputs, model, unknown)
-                          : framework_strategy(inputs, model, unknown);
-  // Two 1-byte moments beside the fp32 master weight.
-  const bool handed_over = inputs.training.framework != "deepspeed" ||
-                           find_setting(strategy, "optimizer.type") == nullptr ||
-                           find_setting(strategy, "optimizer.type")->origin == Origin::Flag;
-  if (inputs.training.optimizer == "adamw_8bit" && handed_over) strategy.optimizer_state_bytes = 6;
-  return strategy;
+  return inputs.training.framework == "deepspeed" ? deepspeed_strategy(inputs, model, unknown)
+                                                  : framework_strategy(inputs, model, unknown);
 }
 
 Experiment experiment_of(const ExperimentInputs& inputs, Model model) {
@@ -280,6 +271,7 @@ Experiment experiment_of(const ExperimentInputs& inputs, Model model) {
   experiment.model = std::move(model);
   const EnvironmentSettings settings = environment_settings(inputs.environment);
   experiment.alloc_conf = settings.alloc_conf;
+  experiment.load_dtype = inputs.model.load_dtype;
   assumptions.insert(assumptions.end(), settings.assumptions.begin(), settings.assumptions.end());
   return experiment;
 }

@@ -33,10 +33,27 @@ Bytes context_of(const Program& program) {
   return kContextMemory.cuda + kContextMemory.nccl_communicator * communicators_in_use(program);
 }
 
+/// Weights and moments in 16 bits, without an fp32 copy: PyTorch's own wrappers leave a model in
+/// the type that it has.
+bool trains_in_low_precision(const Strategy& strategy) {
+  switch (strategy.framework) {
+    case Framework::Single:
+    case Framework::Ddp:
+      return strategy.ddp.parameter_dtype != Dtype::F32;
+    case Framework::Fsdp:
+      return strategy.fsdp.parameter_dtype != Dtype::F32;
+    case Framework::DeepSpeed:
+      break;
+  }
+  return false;
+}
+
 /// Offload takes the optimizer's states, and the gradients as soon as they are reduced: at stage 1
 /// they are first accumulated on the device (B6).
 StateBytes states_on_device(const Strategy& strategy) {
   StateBytes states = state_bytes(strategy.precision);
+  if (strategy.optimizer == OptimizerKind::Adam8bit) states.moments = 2;
+  if (trains_in_low_precision(strategy)) states = {2, 2, 0, 4};
   if (strategy.framework == Framework::Fsdp && strategy.fsdp.cpu_offload) {
     return {0, 0, 0, 0};
   }
@@ -91,12 +108,6 @@ void add_flushes(const AllocatorObserver& observer, MemoryReport& report) {
   }
 }
 
-bool keeps_host_buffers(const Program& program) {
-  const std::vector<Buffer>& buffers = program.ranks.front().buffers;
-  return std::any_of(buffers.begin(), buffers.end(),
-                     [](const Buffer& buffer) { return buffer.place != MemoryPlace::Device; });
-}
-
 }  // namespace
 
 BatchShape batch_of(const Experiment& experiment, const Strategy& strategy) {
@@ -137,6 +148,7 @@ AllocatorSetup allocator_setup(const Experiment& experiment, const Program& prog
   setup.allocator.capacity = experiment.cluster.gpu_memory();
   setup.allocator.other = context_of(program);
   setup.allocator.conf = experiment.alloc_conf;
+  setup.ranks_of_a_node = std::min(experiment.cluster.gpus_per_node, program.world_size);
   return setup;
 }
 
@@ -150,8 +162,7 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
   add_flushes(observer, report);
   report.context = context_of(program);
   report.capacity = experiment.cluster.gpu_memory();
-  report.host = observer.ledger().peak(0).host *
-                std::min(experiment.cluster.gpus_per_node, program.world_size);
+  report.host = observer.ledger().peak(0).host;
   report.rank = program.ranks.front().representative.value();
   return report;
 }
@@ -162,12 +173,19 @@ std::string job_part(Phase phase, int step) {
   return step < kFirstSteps ? format("step {}", step + 1) : "steady step";
 }
 
+void set_machine(const Experiment& experiment, BuildOptions& options) {
+  // Of NCCL nothing is there while a model is loaded.
+  options.device_memory = experiment.cluster.gpu_memory() - kContextMemory.cuda;
+  options.load_dtype = experiment.load_dtype;
+}
+
 Program memory_program(const Experiment& experiment, const Strategy& strategy) {
   BuildOptions options;
   options.world_size = experiment.cluster.world_size();
   options.first_step = 0;
   options.steps = kFirstSteps + 1;
   options.routing = experiment.routing;
+  set_machine(experiment, options);
   return build_program(experiment.model, strategy, batch_of(experiment, strategy), options);
 }
 
@@ -199,11 +217,10 @@ std::vector<std::string> memory_assumptions(const Program& program) {
              kContextMemory.cuda.gb(), communicators, kContextMemory.nccl_communicator.gb()),
       "a strategy is called tight if PyTorch's allocator has to flush its cache to go on (E7.9)",
   };
-  if (keeps_host_buffers(program)) {
-    sentences.emplace_back(
-        "host memory counts what offload keeps there; page-locked buffers take the next power of "
-        "two bytes, as PyTorch's host allocator rounds (E6)");
-  }
+  sentences.emplace_back(
+      "host memory counts the checkpoint as it is loaded, a copy for each rank (one a node inside "
+      "zero.Init), and what offload keeps; page-locked buffers take the next power of two bytes, "
+      "as PyTorch's host allocator rounds (E6)");
   return sentences;
 }
 

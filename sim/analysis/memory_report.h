@@ -19,6 +19,7 @@
 #include "sim/base/units.h"
 #include "sim/memory/allocator_observer.h"
 #include "sim/model/operators.h"
+#include "sim/program/build.h"
 #include "sim/program/program.h"
 #include "sim/strategy/strategy.h"
 
@@ -57,6 +58,9 @@ inline constexpr int kFirstSteps = 2;
 /// \param observer  has seen the whole of `program`, whose last step is a steady one.
 [[nodiscard]] MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
                                          const Program& program, const AllocatorObserver& observer);
+
+/// What a build must know of the machine and of the checkpoint that is loaded.
+void set_machine(const Experiment& experiment, BuildOptions& options);
 
 /// The job whose memory `replayed_memory` tells: kFirstSteps and a steady step.
 [[nodiscard]] Program memory_program(const Experiment& experiment, const Strategy& strategy);

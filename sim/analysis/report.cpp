@@ -47,6 +47,7 @@ BuildOptions build_options(const Experiment& experiment, const Strategy& strateg
   options.world_size = experiment.cluster.world_size();
   options.first_step = 0;
   options.routing = experiment.routing;
+  set_machine(experiment, options);
   options.warm_up_steps = first_steps > 0 ? 0 : kFirstSteps;
   options.steps = first_steps > 0 ? first_steps : kFirstSteps + steps_to_steady(strategy);
   return options;

@@ -54,8 +54,7 @@ struct MemoryReport {
   Seconds flush_time{0};
   std::optional<MemoryFailure> failure;
   Bytes capacity;
-  /// Host memory of a node at its largest (data/cases/README.md, `memory.host`): that of this rank
-  /// times the ranks of a node.
+  /// Host memory of a node at its largest (data/cases/README.md, `memory.host`).
   Bytes host;
   int rank = 0;
 };
@@ -105,9 +104,11 @@ struct StrategyReport {
 struct Experiment {
   Model model;
   Cluster cluster;
-  BatchShape batch;      ///< micro_batch is replaced by each strategy's
-  Routing routing;       ///< of models with experts
-  AllocConf alloc_conf;  ///< PYTORCH_CUDA_ALLOC_CONF of every rank
+  BatchShape batch;        ///< micro_batch is replaced by each strategy's
+  Routing routing{};       ///< of models with experts
+  AllocConf alloc_conf{};  ///< PYTORCH_CUDA_ALLOC_CONF of every rank
+  /// Type of the checkpoint as each rank loads it; unset: that of the model in training.
+  std::optional<Dtype> load_dtype{};
 };
 
 /// Builds, runs and summarises one strategy. `program` and `timeline`, where not null, receive what

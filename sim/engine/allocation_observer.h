@@ -38,13 +38,19 @@ class AllocationObserver {
   virtual Seconds on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
                           Seconds now) = 0;
 
+  /// torch.cuda.empty_cache(), a moment to see what has ended, too.
+  virtual Seconds on_empty_cache(int /*rank_class*/, const Op& /*op*/, Seconds /*now*/) {
+    return Seconds(0);
+  }
+
   /// Before each `on_allocate`: the moment to see what has ended. `progress` is good for the call.
   /// \returns false if an answer was Unknown and matters: the engine then brings the device to the
   ///          host's present and calls again, with nothing Unknown.
   virtual bool poll_device(int /*rank_class*/, const DeviceProgress& /*progress*/) { return true; }
 
-  /// After each `on_allocate`: whether it waited for an idle device (cudaFree, E7.9). Then all that
-  /// the host thread has issued ends before it spends the time that was answered.
+  /// After each `on_allocate` and `on_empty_cache`: whether it waited for an idle device (cudaFree,
+  /// E7.9). Then all that the host thread has issued ends before it spends the time that was
+  /// answered.
   [[nodiscard]] virtual bool synchronized(int /*rank_class*/) const { return false; }
 };
 

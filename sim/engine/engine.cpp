@@ -573,7 +573,7 @@ void Execution::warm_up(int rank_class) {
     if (op.kind == OpKind::Allocate) {
       observer_->poll_device(rank_class, Progress(own, /*known=*/true));
     }
-    if (op.kind == OpKind::Allocate || op.kind == OpKind::Free) {
+    if (op.kind == OpKind::Allocate || op.kind == OpKind::Free || op.kind == OpKind::EmptyCache) {
       (void)memory_cost(rank_class, op);
     }
   }
@@ -656,7 +656,8 @@ bool Execution::walk_op(int rank_class, const Op& op, std::int32_t index) {
       return false;
     }
     wait_until(rank_class, index, op_state.ready);
-  } else if (op.kind == OpKind::Allocate && observer_ != nullptr) {
+  } else if ((op.kind == OpKind::Allocate || op.kind == OpKind::EmptyCache) &&
+             observer_ != nullptr) {
     if (!walk_allocation(rank_class, op, index, before)) {
       return false;
     }
@@ -668,8 +669,8 @@ bool Execution::walk_op(int rank_class, const Op& op, std::int32_t index) {
   return true;
 }
 
-/// An Allocate that somebody observes. \returns false if the host thread has to wait in it: for the
-/// device's clock, to see what has ended, or for an idle device.
+/// An Allocate or EmptyCache that somebody observes. \returns false if the host thread has to wait
+/// in it: for the device's clock, to see what has ended, or for an idle device.
 bool Execution::walk_allocation(int rank_class, const Op& op, std::int32_t index,
                                 HostState before) {
   RankState& own = rank(rank_class);
@@ -703,6 +704,9 @@ Seconds Execution::host_time_of(const RankProgram& program, const Op& op) const 
 
 Seconds Execution::memory_cost(int rank_class, const Op& op) {
   const RankState& own = rank(rank_class);
+  if (op.kind == OpKind::EmptyCache) {
+    return observer_->on_empty_cache(rank_class, op, own.host_now);
+  }
   const BufferId id(op.payload);
   const Buffer& buffer = own.program->buffers[id.index()];
   return op.kind == OpKind::Allocate

@@ -35,7 +35,7 @@ Seconds driver_time(const DriverWork& work, const AllocatorTimes& times) {
 }
 
 AllocatorObserver::AllocatorObserver(const Program& program, const AllocatorSetup& setup)
-    : program_(&program), setup_(setup), ledger_(program) {
+    : program_(&program), setup_(setup), ledger_(program, false, setup.ranks_of_a_node) {
   for (const RankProgram& rank_program : program.ranks) {
     RankAllocator& own = ranks_.emplace_back(setup.allocator);
     own.limited.blocks.resize(rank_program.buffers.size());
@@ -97,6 +97,17 @@ Seconds AllocatorObserver::on_free(int rank_class, BufferId id, const Buffer& bu
   free_block(own.unlimited, id, buffer);
   sample(own, now);
   return setup_.times.free + static_cast<double>(events_.size()) * setup_.times.event;
+}
+
+Seconds AllocatorObserver::on_empty_cache(int rank_class, const Op& op, Seconds now) {
+  RankAllocator& own = rank(rank_class);
+  const DriverWork work = own.limited.allocator.empty_cache();
+  own.unlimited.allocator.empty_cache();
+  own.synchronized = work.synchronizes;
+  sample(own, now);
+  const Seconds driver = zerosim::driver_time(work, setup_.times);
+  own.parts[part_of(op)].driver_time += driver;
+  return driver;
 }
 
 void AllocatorObserver::free_block(Device& device, BufferId id, const Buffer& buffer) const {

@@ -49,6 +49,7 @@ struct AllocatorTimes {
 struct AllocatorSetup {
   AllocatorOptions allocator;  ///< of each rank
   AllocatorTimes times = default_allocator_times();
+  int ranks_of_a_node = 1;  ///< that share its host memory
   bool keep_samples = false;
 };
 
@@ -98,6 +99,7 @@ class AllocatorObserver final : public AllocationObserver {
                       Seconds now) override;
   Seconds on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
                   Seconds now) override;
+  Seconds on_empty_cache(int rank_class, const Op& op, Seconds now) override;
   bool poll_device(int rank_class, const DeviceProgress& progress) override;
   [[nodiscard]] bool synchronized(int rank_class) const override;
 

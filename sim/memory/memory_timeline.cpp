@@ -11,12 +11,6 @@ namespace {
 
 constexpr std::int64_t kMinimumBlock = 512;  // kMinBlockSize of CUDACachingAllocator.cpp (E7.1)
 
-/// What `buffer` takes of the host.
-Bytes host_bytes(const Buffer& buffer) {
-  return buffer.place == MemoryPlace::PinnedHost ? rounded_pinned_allocation(buffer.bytes)
-                                                 : buffer.bytes;
-}
-
 }  // namespace
 
 std::string request_text(const Program& program, const Buffer& buffer, ModuleId module) {
@@ -42,8 +36,11 @@ Bytes rounded_pinned_allocation(Bytes request) {
   return power;
 }
 
-MemoryLedger::MemoryLedger(const Program& program, bool keep_samples)
-    : program_(&program), keep_samples_(keep_samples), ranks_(program.ranks.size()) {
+MemoryLedger::MemoryLedger(const Program& program, bool keep_samples, int ranks_of_a_node)
+    : program_(&program),
+      keep_samples_(keep_samples),
+      ranks_of_a_node_(ranks_of_a_node),
+      ranks_(program.ranks.size()) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     ranks_[i].states.assign(program.ranks[i].buffers.size(), BufferState::Unused);
   }
@@ -98,6 +95,15 @@ Seconds MemoryLedger::on_free(int rank_class, BufferId id, const Buffer& buffer,
   return Seconds(0);
 }
 
+/// What `buffer` takes of the host.
+Bytes MemoryLedger::host_bytes(const Buffer& buffer) const {
+  if (buffer.place == MemoryPlace::NodeHost) return buffer.bytes;
+  const Bytes own = buffer.place == MemoryPlace::PinnedHost
+                        ? rounded_pinned_allocation(buffer.bytes)
+                        : buffer.bytes;
+  return own * ranks_of_a_node_;
+}
+
 MemoryPeak MemoryLedger::peak(int rank_class) const {
   const RankLedger& ledger = ledger_of(rank_class);
   MemoryPeak peak = ledger.peak;
@@ -150,6 +156,7 @@ class DeviceThatIsDone final : public DeviceProgress {
 void replay(const Program& program, AllocationObserver& observer, int rank_class) {
   const RankProgram& rank = program.ranks[checked_rank_class(program, rank_class)];
   for (const Op& op : rank.ops) {
+    if (op.kind == OpKind::EmptyCache) observer.on_empty_cache(rank_class, op, Seconds(0));
     if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;
     const BufferId id(op.payload);
     const Buffer& buffer = rank.buffers[id.index()];

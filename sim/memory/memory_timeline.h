@@ -4,10 +4,11 @@
 /// The ledger rounds each request to 512 bytes as PyTorch does (E7.1) and knows no pools or
 /// segments: reserved = allocated, and neither an allocation nor a free costs host time.
 ///
-/// Host memory (B6.1) is counted apart, as a plain sum: ordinary memory as asked for, page-locked
-/// memory as PyTorch's host allocator rounds it (E6). Pages that are never touched count too.
+/// Host memory (B6.1) is counted apart, as a plain sum for all ranks of a node: ordinary memory as
+/// asked for, page-locked memory as PyTorch's host allocator rounds it (E6). Pages that are never
+/// touched count too.
 ///
-/// Not modelled: the caching allocator (E7.2 to E7.14) with its fragmentation, flushes and costs.
+/// Not modelled: the caching allocator (E7.2 to E7.14): allocator_observer.h.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ struct MemoryPeak {
   std::string op;               ///< "saved_activation in model.layers.31.mlp"
   Seconds at{0};                ///< the first moment, if several are as high
   MemoryByClass class_peaks{};  ///< the largest of each class, at whatever moment
-  Bytes host;                   ///< the rank's host memory at its largest, at whatever moment
+  Bytes host;                   ///< host memory at its largest, at whatever moment
 };
 
 /// One change of the total, for plots.
@@ -58,9 +59,10 @@ struct MemorySample {
 /// one run of its program. Anything else aborts through ZS_CHECK.
 class MemoryLedger : public AllocationObserver {
  public:
-  /// \param program       must outlive the ledger.
-  /// \param keep_samples  record every change, for `samples`.
-  explicit MemoryLedger(const Program& program, bool keep_samples = false);
+  /// \param program          must outlive the ledger.
+  /// \param keep_samples     record every change, for `samples`.
+  /// \param ranks_of_a_node  that each have what the rank has in host memory.
+  explicit MemoryLedger(const Program& program, bool keep_samples = false, int ranks_of_a_node = 1);
   Seconds on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
                       Seconds now) override;
   Seconds on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
@@ -87,12 +89,14 @@ class MemoryLedger : public AllocationObserver {
     std::vector<MemorySample> samples;
   };
 
+  [[nodiscard]] Bytes host_bytes(const Buffer& buffer) const;
   RankLedger& ledger_of(int rank_class);
   [[nodiscard]] const RankLedger& ledger_of(int rank_class) const;
   void sample(RankLedger& ledger, Seconds now) const;
 
   const Program* program_;
   bool keep_samples_;
+  int ranks_of_a_node_;
   std::vector<RankLedger> ranks_;
 };
 

@@ -193,10 +193,17 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   const GroupId data_parallel(1);
   builder.add_communicator(world, "WORLD");
   builder.add_communicator(data_parallel, "DP");
-  const FrameworkContext context{
-      model,   strategy,           builder,
-      program, options.world_size, options.first_step,
-      world,   data_parallel,      any_idle_expert(model, routed, strategy, options)};
+  const FrameworkContext context{model,
+                                 strategy,
+                                 builder,
+                                 program,
+                                 options.world_size,
+                                 options.first_step,
+                                 world,
+                                 data_parallel,
+                                 any_idle_expert(model, routed, strategy, options),
+                                 options.device_memory,
+                                 options.load_dtype.value_or(model_dtype(strategy.precision))};
   const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
   if (varies(options.routing)) {

@@ -3,6 +3,8 @@
 /// fsdp1, fsdp2).
 #pragma once
 
+#include <optional>
+
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
 #include "sim/model/routing.h"
@@ -18,6 +20,11 @@ struct BuildOptions {
   int steps = 1;
   int warm_up_steps = 0;  ///< of them, not timed: Program::warm_up_steps
   Routing routing{};      ///< of models with experts
+  /// Of the GPU, for the framework's allocator; unset: no limit. DeepSpeed flattens on the GPU if
+  /// there is room (B2.5).
+  std::optional<Bytes> device_memory{};
+  /// Type in which a checkpoint is loaded; unset: that of the model in training.
+  std::optional<Dtype> load_dtype{};
 };
 
 /// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.

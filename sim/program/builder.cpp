@@ -191,6 +191,17 @@ BufferId RankProgramBuilder::allocate_on_host(Bytes bytes, MemoryClass memory_cl
   return id;
 }
 
+BufferId RankProgramBuilder::allocate_on_node(Bytes bytes, MemoryClass memory_class,
+                                              std::string_view owner, std::string_view rule) {
+  const BufferId id = allocate(bytes, memory_class, owner, kComputeStream, rule);
+  program_.buffers.back().place = MemoryPlace::NodeHost;
+  return id;
+}
+
+void RankProgramBuilder::empty_cache(std::string_view rule) {
+  append(OpKind::EmptyCache, {HostWork::None, 0}, rule);
+}
+
 void RankProgramBuilder::free(BufferId& buffer, std::string_view rule) {
   if (!buffer.valid()) {
     return;

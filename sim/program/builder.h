@@ -80,11 +80,16 @@ class RankProgramBuilder {
   /// The same on the host.
   BufferId allocate_on_host(Bytes bytes, MemoryClass memory_class, std::string_view owner,
                             bool pinned, std::string_view rule);
+  /// Ordinary memory that the ranks of a node have once between them.
+  BufferId allocate_on_node(Bytes bytes, MemoryClass memory_class, std::string_view owner,
+                            std::string_view rule);
   /// Frees and forgets; nothing if not valid.
   void free(BufferId& buffer, std::string_view rule = "");
   /// The same after record_stream on each of `streams` (E7.8): the memory is used again only when
   /// what they hold now has ended. The buffer's own stream needs none.
   void free_recorded(BufferId& buffer, std::span<const StreamId> streams, std::string_view rule);
+  /// torch.cuda.empty_cache().
+  void empty_cache(std::string_view rule);
   ///@}
 
   /// Explains what is issued next.

@@ -11,12 +11,15 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/program/adam.h"
 #include "sim/program/frameworks.h"
+#include "sim/program/model_loading.h"
 
 namespace zerosim {
 
@@ -112,7 +115,14 @@ class Ddp : public FrameworkHooks {
         used_(model_.parameters.size()),
         synchronised_(context.first_step *
                       (options_.no_sync ? std::int64_t{1} : strategy_.grad_accum)),
-        states_allocated_(context.first_step > overflow_steps_) {
+        context_(context) {
+    std::vector<std::int64_t> sizes;
+    for (const ParameterId id : trainable_) {
+      sizes.push_back(model_.parameters[id.index()].elements);
+    }
+    // torch.optim keeps moments in the parameters' type.
+    adam_.emplace(builder_, strategy_.optimizer, AdamTensors{sizes, options_.parameter_dtype},
+                  "E4");
     use_model(model_);
     ready_order_ = arrival_;
     if (distributed_) {
@@ -122,10 +132,9 @@ class Ddp : public FrameworkHooks {
   }
 
   void initialize() override {
-    builder_.allocate(of(parameter_count(model_)), MemoryClass::Parameters, "parameters",
-                      kComputeStream, "E2");
-    if (states_allocated_) {
-      allocate_states();
+    allocate_parameters(context_, of(parameter_count(model_)), "parameters", "E2");
+    if (context_.first_step > overflow_steps_) {
+      adam_->allocate_moments();
     }
     if (distributed_) {
       // The rebuild comes before the forward that follows the last backward it needs.
@@ -214,7 +223,7 @@ class Ddp : public FrameworkHooks {
                       HostWork::OptimizerLaunch, "E4");
     }
     if (micro_.step >= overflow_steps_) {
-      update();
+      adam_->step();
     }
     drop_gradients();
   }
@@ -597,26 +606,6 @@ class Ddp : public FrameworkHooks {
 
   // ---- optimizer and zero_grad ----
 
-  /// torch.optim keeps moments in the parameters' type.
-  void allocate_states() {
-    builder_.allocate(of(elements_) * 2, MemoryClass::OptimizerStates, "adam_moments",
-                      kComputeStream, "E2");
-    states_allocated_ = true;
-  }
-
-  void update() {
-    if (!states_allocated_) {
-      allocate_states();
-    }
-    // Its bytes are those of fp32 tensors, all of one size.
-    AdamUpdate update =
-        adam_update(strategy_.optimizer, elements_, static_cast<int>(trainable_.size()));
-    const int size = dtype_bytes(options_.parameter_dtype);
-    update.kernel.bytes = Bytes(update.kernel.bytes.count() * size / dtype_bytes(Dtype::F32));
-    update.temporary = Bytes(update.temporary.count() * size / dtype_bytes(Dtype::F32));
-    adam_step(builder_, update, "E4");
-  }
-
   // zero_grad(): by default PyTorch 2 forgets gradients, 1.13 fills them with zeros.
   void drop_gradients() {
     if (!zeroes_gradients_) {
@@ -682,7 +671,8 @@ class Ddp : public FrameworkHooks {
   std::size_t next_launch_ = 0;
   bool rebuilt_ = false;
   std::int64_t synchronised_;  ///< backwards that reduced, since training began
-  bool states_allocated_;
+  FrameworkContext context_;
+  std::optional<Adam> adam_;
 };
 
 }  // namespace

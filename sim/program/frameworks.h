@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,7 +25,9 @@ struct FrameworkContext {
   int first_step = 2;
   GroupId world;          ///< default group: stage 3's gathers and reduce-scatters (or MiCS', C11)
   GroupId data_parallel;  ///< its clone: reductions of stages 0 to 2, overflow flags
-  bool idle_experts = false;  ///< some micro batch leaves an expert without tokens
+  bool idle_experts = false;             ///< some micro batch leaves an expert without tokens
+  std::optional<Bytes> device_memory{};  ///< BuildOptions::device_memory
+  Dtype load_dtype = Dtype::Bf16;        ///< of the checkpoint
 };
 
 /// Adds a communicator to the Program.

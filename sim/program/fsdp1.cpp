@@ -81,9 +81,8 @@ class Fsdp1 : public FrameworkHooks {
         division_(gradient_division(context.world_size)),
         layout_(fsdp_units(model_, options_)),
         optimizer_(context, groups_.shard,
-                   trainable_shard_elements(model_, layout_, alignment_,
-                                            sharded_ ? groups_.shard_ranks : 1),
-                   optimizer_tensors()),
+                   trainable_shards(model_, layout_, alignment_, sharded_ ? groups_.shard_ranks : 1,
+                                    options_.use_orig_params)),
         around_(options_.checkpoints_around_units &&
                 strategy_.checkpointing == ActivationCheckpointing::Full),
         steady_(context.first_step > 0),
@@ -272,17 +271,6 @@ class Fsdp1 : public FrameworkHooks {
     if (options_.use_orig_params && !release_.has_original_parameters) {
       refuse(format("PyTorch {} has no use_orig_params, expected 2", release_.name));
     }
-  }
-
-  [[nodiscard]] int optimizer_tensors() const {
-    int parameters = 0;
-    int units = 0;
-    for (const FsdpUnit& unit : layout_.units) {
-      const int trainable = trainable_of(unit);
-      parameters += trainable;
-      units += trainable > 0 ? 1 : 0;
-    }
-    return options_.use_orig_params ? parameters : units;
   }
 
   [[nodiscard]] int trainable_of(const FsdpUnit& unit) const {

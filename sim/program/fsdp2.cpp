@@ -67,7 +67,7 @@ class Fsdp2 : public FrameworkHooks {
         own_type_(options_.parameter_dtype),
         division_(gradient_division(context.world_size)),
         layout_(fsdp_units(model_, options_)),
-        optimizer_(context, groups_.shard, trainable_own_elements(), trainable_parameters()) {
+        optimizer_(context, groups_.shard, trainable_pieces()) {
     check();
     make_groups();
     copy_in_stream_ = builder_.add_stream("all_gather_copy_in");
@@ -207,17 +207,14 @@ class Fsdp2 : public FrameworkHooks {
     }
   }
 
-  [[nodiscard]] std::int64_t trainable_own_elements() const {
-    std::int64_t elements = 0;
+  [[nodiscard]] std::vector<std::int64_t> trainable_pieces() const {
+    std::vector<std::int64_t> tensors;
     for (const Parameter& parameter : model_.parameters) {
-      elements += parameter.trainable ? dim0_own_elements(parameter, groups_.shard_ranks) : 0;
+      if (parameter.trainable) {
+        tensors.push_back(dim0_own_elements(parameter, groups_.shard_ranks));
+      }
     }
-    return elements;
-  }
-
-  [[nodiscard]] int trainable_parameters() const {
-    return static_cast<int>(std::count_if(model_.parameters.begin(), model_.parameters.end(),
-                                          [](const Parameter& p) { return p.trainable; }));
+    return tensors;
   }
 
   void make_groups() {

@@ -1,5 +1,8 @@
 #include "sim/program/fsdp_shared.h"
 
+#include <numeric>
+#include <utility>
+
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 
@@ -63,21 +66,24 @@ GradientDivision gradient_division(int ranks) {
   return {factor, static_cast<double>(ranks) / factor};
 }
 
-FsdpOptimizer::FsdpOptimizer(const FrameworkContext& context, GroupId group, std::int64_t elements,
-                             int tensors)
+// On the host neither fused nor for-each variants run.
+FsdpOptimizer::FsdpOptimizer(const FrameworkContext& context, GroupId group,
+                             std::vector<std::int64_t> tensors)
     : strategy_(context.strategy),
       builder_(context.builder),
       group_(group),
       world_(context.world),
-      elements_(elements),
-      tensors_(tensors),
+      elements_(std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0})),
       bytes_(dtype_bytes(strategy_.fsdp.parameter_dtype)),
       on_host_(strategy_.fsdp.cpu_offload),
-      moments_allocated_(context.first_step > strategy_.overflow_steps) {}
+      stepped_(context.first_step > strategy_.overflow_steps),
+      adam_(builder_, on_host_ ? OptimizerKind::AdamTorch : strategy_.optimizer,
+            {std::move(tensors), strategy_.fsdp.parameter_dtype, on_host_},
+            on_host_ ? "D2.9" : "E4") {}
 
 void FsdpOptimizer::initialize() {
-  if (moments_allocated_) {
-    allocate_moments();
+  if (stepped_) {
+    adam_.allocate_moments();
   }
 }
 
@@ -91,19 +97,8 @@ void FsdpOptimizer::step(const MicroBatch& micro) {
   const bool overflows =
       strategy_.precision == Precision::Fp16 && micro.step < strategy_.overflow_steps;
   if (!overflows) {
-    update();
+    adam_.step();
   }
-}
-
-void FsdpOptimizer::allocate_moments() {
-  const Bytes bytes = Bytes(elements_) * bytes_ * 2;
-  if (on_host_) {
-    builder_.allocate_on_host(bytes, MemoryClass::OptimizerStates, "adam_moments",
-                              /*pinned=*/false, "E2");
-  } else {
-    builder_.allocate(bytes, MemoryClass::OptimizerStates, "adam_moments", kComputeStream, "E2");
-  }
-  moments_allocated_ = true;
 }
 
 // ShardedGradScaler: whether any shard of any rank has an infinity; the host reads the answer.
@@ -135,23 +130,6 @@ void FsdpOptimizer::clip() {
   } else {
     builder_.kernel(kComputeStream, optimizer_kernel("clip", bytes * 2), HostWork::OptimizerLaunch,
                     "E4");
-  }
-}
-
-void FsdpOptimizer::update() {
-  if (!moments_allocated_) {
-    allocate_moments();
-  }
-  // Its bytes are those of fp32 tensors.
-  const OptimizerKind kind = on_host_ ? OptimizerKind::AdamTorch : strategy_.optimizer;
-  AdamUpdate update = adam_update(kind, elements_, tensors_);
-  const int fp32 = dtype_bytes(Dtype::F32);
-  update.kernel.bytes = Bytes(update.kernel.bytes.count() * bytes_ / fp32);
-  update.temporary = Bytes(update.temporary.count() * bytes_ / fp32);
-  if (on_host_) {
-    builder_.host_pass({"cpu_adam", update.kernel.bytes}, "D2.9");
-  } else {
-    adam_step(builder_, update, "E4");
   }
 }
 

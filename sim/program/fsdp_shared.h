@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
+#include "sim/program/adam.h"
 #include "sim/program/frameworks.h"
 
 namespace zerosim {
@@ -39,9 +41,8 @@ struct GradientDivision {
 class FsdpOptimizer {
  public:
   /// \param group     over which norms are summed: the ranks that hold one replica
-  /// \param elements  trainable ones of this rank's shards
-  /// \param tensors   as the optimizer sees them
-  FsdpOptimizer(const FrameworkContext& context, GroupId group, std::int64_t elements, int tensors);
+  /// \param tensors  elements of each tensor of this rank's shards, as the optimizer sees them
+  FsdpOptimizer(const FrameworkContext& context, GroupId group, std::vector<std::int64_t> tensors);
 
   /// Allocates the moments, where an earlier step has made them.
   void initialize();
@@ -49,20 +50,18 @@ class FsdpOptimizer {
   void step(const MicroBatch& micro);
 
  private:
-  void allocate_moments();
   void unscale();
   void clip();
-  void update();
 
   const Strategy& strategy_;
   RankProgramBuilder& builder_;
   GroupId group_;  ///< over which norms are summed
   GroupId world_;
-  std::int64_t elements_;
-  int tensors_;
+  std::int64_t elements_ = 0;
   int bytes_;  ///< of an element
   bool on_host_;
-  bool moments_allocated_;
+  bool stepped_;  ///< before the Program begins
+  Adam adam_;
 };
 
 /// A kernel of autograd's thread that streams `bytes` through device memory.

@@ -163,32 +163,67 @@ std::int64_t flat_elements(const Model& model, const FsdpUnit& unit, std::int64_
   return elements;
 }
 
-std::int64_t trainable_shard_elements(const Model& model, const FsdpUnits& units,
-                                      std::int64_t alignment, int ranks) {
-  std::int64_t everywhere = 0;
-  std::vector<std::int64_t> by_rank;
-  for (const FsdpUnit& unit : units.units) {
-    const std::int64_t flat = flat_elements(model, unit, alignment);
-    const std::int64_t shard = (flat + ranks - 1) / ranks;
-    if (shard == 0 || trains(model, unit, false)) continue;
-    if (trains(model, unit, true)) {
-      everywhere += shard;
-      continue;
+namespace {
+
+/// A trainable parameter's part of a shard.
+struct ShardPart {
+  std::int64_t rank = 0;
+  std::int64_t elements = 0;
+};
+
+std::vector<ShardPart> trainable_parts(const Model& model, const FsdpUnit& unit,
+                                       std::int64_t alignment, std::int64_t shard) {
+  std::vector<ShardPart> parts;
+  std::int64_t begin = 0;
+  for (const ParameterId id : unit.parameters) {
+    const Parameter& parameter = model.parameters[id.index()];
+    begin = aligned(begin, alignment);
+    const std::int64_t end = begin + parameter.elements;
+    for (std::int64_t r = begin / shard; parameter.trainable && r * shard < end; ++r) {
+      parts.push_back({r, std::min(end, (r + 1) * shard) - std::max(begin, r * shard)});
     }
-    by_rank.resize(static_cast<std::size_t>(ranks));
-    std::int64_t begin = 0;
-    for (const ParameterId id : unit.parameters) {
-      const Parameter& parameter = model.parameters[id.index()];
-      begin = aligned(begin, alignment);
-      const std::int64_t end = begin + parameter.elements;
-      for (std::int64_t r = begin / shard; parameter.trainable && r * shard < end; ++r) {
-        by_rank[static_cast<std::size_t>(r)] +=
-            std::min(end, (r + 1) * shard) - std::max(begin, r * shard);
-      }
-      begin = end;
+    begin = end;
+  }
+  return parts;
+}
+
+std::int64_t shard_elements(const Model& model, const FsdpUnit& unit, std::int64_t alignment,
+                            int ranks) {
+  return (flat_elements(model, unit, alignment) + ranks - 1) / ranks;
+}
+
+/// The rank whose shards hold most trainable elements, the lowest among equals.
+std::int64_t busiest_rank(const Model& model, const FsdpUnits& units, std::int64_t alignment,
+                          int ranks) {
+  std::vector<std::int64_t> by_rank(static_cast<std::size_t>(ranks));
+  for (const FsdpUnit& unit : units.units) {
+    const std::int64_t shard = shard_elements(model, unit, alignment, ranks);
+    if (shard == 0 || trains(model, unit, true)) continue;  // alike on all ranks
+    for (const ShardPart& part : trainable_parts(model, unit, alignment, shard)) {
+      by_rank[static_cast<std::size_t>(part.rank)] += part.elements;
     }
   }
-  return everywhere + (by_rank.empty() ? 0 : *std::max_element(by_rank.begin(), by_rank.end()));
+  return std::max_element(by_rank.begin(), by_rank.end()) - by_rank.begin();
+}
+
+}  // namespace
+
+std::vector<std::int64_t> trainable_shards(const Model& model, const FsdpUnits& units,
+                                           std::int64_t alignment, int ranks, bool originals) {
+  const std::int64_t rank = busiest_rank(model, units, alignment, ranks);
+  std::vector<std::int64_t> tensors;
+  for (const FsdpUnit& unit : units.units) {
+    const std::int64_t shard = shard_elements(model, unit, alignment, ranks);
+    if (shard == 0 || trains(model, unit, false)) continue;
+    if (!originals) {
+      tensors.push_back(shard);
+      continue;
+    }
+    for (const ShardPart& part : trainable_parts(model, unit, alignment, shard)) {
+      if (part.rank == rank) tensors.push_back(part.elements);
+    }
+  }
+  return tensors;
 }
 
 std::vector<int> arriving_gradients(const Model& model, const FsdpUnits& units) {

@@ -40,10 +40,13 @@ struct FsdpUnits {
 [[nodiscard]] std::int64_t flat_elements(const Model& model, const FsdpUnit& unit,
                                          std::int64_t alignment);
 
-/// Largest number of trainable elements that a rank's shards hold together, of flat parameters
-/// cut into `ranks` equal shards. A unit that trains as a whole counts with its padding.
-[[nodiscard]] std::int64_t trainable_shard_elements(const Model& model, const FsdpUnits& units,
-                                                    std::int64_t alignment, int ranks);
+/// What the optimizer of the rank whose shards hold most trainable elements is given, of flat
+/// parameters cut into `ranks` equal shards: elements of each tensor.
+/// \param originals  the parameters' parts of the shard (use_orig_params); else the shards, with
+/// their padding.
+[[nodiscard]] std::vector<std::int64_t> trainable_shards(const Model& model, const FsdpUnits& units,
+                                                         std::int64_t alignment, int ranks,
+                                                         bool originals);
 
 /// By unit: gradients of its parameters that arrive in one backward of `model`.
 [[nodiscard]] std::vector<int> arriving_gradients(const Model& model, const FsdpUnits& units);

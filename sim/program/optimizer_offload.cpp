@@ -17,17 +17,8 @@ bool offloads_optimizer(const Strategy& strategy) {
          strategy.zero.offload_optimizer.device != OffloadDevice::None;
 }
 
-void adam_on_host(RankProgramBuilder& builder, OptimizerKind kind, std::int64_t elements,
-                  std::string_view rule) {
+void scale_on_host(RankProgramBuilder& builder, std::int64_t elements, std::string_view rule) {
   builder.host_pass({"scale", Bytes(elements) * (std::int64_t{2} * kFp32)}, rule);
-  const AdamUpdate adam = adam_update(kind, elements, 1);
-  BufferId temporary;
-  if (adam.temporary.count() > 0) {
-    temporary = builder.allocate_on_host(adam.temporary, MemoryClass::TemporaryBuffers,
-                                         "optimizer_temporary", /*pinned=*/false, rule);
-  }
-  builder.host_pass({"cpu_adam", adam.kernel.bytes}, rule);
-  builder.free(temporary, rule);
 }
 
 void copy_number(RankProgramBuilder& builder, StreamId stream, Copy::Direction direction, int bytes,
@@ -52,6 +43,8 @@ OptimizerOffload::OptimizerOffload(const FrameworkContext& context, const FlatLa
       accumulated_(layout.elements_of.size()),
       norms_(layout.elements_of.size()) {
   for (const FlatGroup& group : layout_.groups) {
+    adams_.emplace_back(builder_, strategy_.optimizer,
+                        AdamTensors{{group.partition}, Dtype::F32, /*on_host=*/true}, "B6.3");
     for (const ParameterId id : group.order) {
       largest_parameter_ = std::max(largest_parameter_, elements(id));
     }
@@ -63,7 +56,7 @@ BufferId OptimizerOffload::on_host(Bytes bytes, MemoryClass memory_class, std::s
   return builder_.allocate_on_host(bytes, memory_class, owner, pinned, "B6.1");
 }
 
-void OptimizerOffload::initialize() {
+void OptimizerOffload::initialize(bool moments) {
   for (const FlatGroup& group : layout_.groups) {
     const std::int64_t s = group.partition;
     on_host(Bytes(s) * kFp32, MemoryClass::OptimizerStates, "master_weights", pinned_);
@@ -73,13 +66,8 @@ void OptimizerOffload::initialize() {
   on_host(low(largest_parameter_), MemoryClass::TemporaryBuffers, "gradient_staging", pinned_);
   builder_.allocate(low(largest_parameter_), MemoryClass::TemporaryBuffers, "offload_gradient",
                     kComputeStream, "B6.1");
-}
-
-void OptimizerOffload::allocate_moments() {
-  for (const FlatGroup& group : layout_.groups) {
-    on_host(Bytes(group.partition) * (std::int64_t{2} * kFp32), MemoryClass::OptimizerStates,
-            "adam_moments",
-            /*pinned=*/false);
+  for (Adam& adam : adams_) {
+    if (moments) adam.allocate_moments();
   }
 }
 
@@ -164,7 +152,8 @@ void OptimizerOffload::read_norm() {
 
 void OptimizerOffload::update(std::size_t group) {
   const std::int64_t s = layout_.groups[group].partition;
-  adam_on_host(builder_, strategy_.optimizer, s, "B6.3");
+  scale_on_host(builder_, s, "B6.3");
+  adams_[group].step();
   pass("cast_weights", Bytes(s) * (kFp32 + bytes_));
   Copy weights;
   weights.bytes = low(s);

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/program/adam.h"
 #include "sim/program/flat_layout.h"
 #include "sim/program/frameworks.h"
 
@@ -35,10 +36,8 @@ inline constexpr int kFp64 = 8;
 /// (A2).
 [[nodiscard]] bool offloads_optimizer(const Strategy& strategy);
 
-/// Scales the fp32 gradients of `elements` elements and updates them, all in host memory (B6.3,
-/// C8.6); Adam's temporaries are there for as long as it takes.
-void adam_on_host(RankProgramBuilder& builder, OptimizerKind kind, std::int64_t elements,
-                  std::string_view rule);
+/// One pass over the fp32 gradients of `elements` elements in host memory (B6.3, C8.6).
+void scale_on_host(RankProgramBuilder& builder, std::int64_t elements, std::string_view rule);
 
 /// A number of the host on its way to the device, or back: pageable, so the host waits.
 void copy_number(RankProgramBuilder& builder, StreamId stream, Copy::Direction direction, int bytes,
@@ -52,9 +51,9 @@ class OptimizerOffload {
   OptimizerOffload(const FrameworkContext& context, const FlatLayout& layout, Rank rank,
                    StreamId reduction_stream);
 
-  /// Buffers that live between steps (B6.1); the moments come with `allocate_moments` (B2.6).
-  void initialize();
-  void allocate_moments();
+  /// Buffers that live between steps (B6.1); the moments come with the first update (B2.6), or
+  /// here if one has gone before.
+  void initialize(bool moments);
 
   /// A gradient that touches my partition has been reduced (B6.2): it is accumulated on the host,
   /// or at the boundary measured, tested and copied into the fp32 gradient.
@@ -99,6 +98,7 @@ class OptimizerOffload {
   bool accumulates_;  ///< on the host
   std::int64_t largest_parameter_ = 0;
   std::vector<BufferId> accumulated_;  ///< on the host, by parameter
+  std::vector<Adam> adams_;            ///< by optimizer group
   std::vector<BufferId> norms_;        ///< on the device, by parameter: one fp64 number each
 };
 

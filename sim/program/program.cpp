@@ -24,6 +24,7 @@ std::size_t payloads(const RankProgram& rank, OpKind kind) {
       return rank.host_passes.size();
     case OpKind::StreamWait:
     case OpKind::HostWait:
+    case OpKind::EmptyCache:
       return 0;
   }
   return 0;
@@ -70,8 +71,9 @@ bool runs_on_device(OpKind kind) {
 }
 
 std::string_view to_string(OpKind kind) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "host", "kernel", "copy", "collective", "stream_wait", "host_wait", "allocate", "free"};
+  constexpr std::array<std::string_view, 9> kNames = {"host",       "kernel",      "copy",
+                                                      "collective", "stream_wait", "host_wait",
+                                                      "allocate",   "free",        "empty_cache"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

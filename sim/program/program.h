@@ -32,9 +32,11 @@ enum class OpKind : std::uint8_t {
   HostWait,    ///< the host goes on when the dependencies have ended
   Allocate,
   Free,
+  EmptyCache,  ///< torch.cuda.empty_cache(): the host waits for an idle device (E7.14)
 };
 
-/// "host", "kernel", "copy", "collective", "stream_wait", "host_wait", "allocate", "free".
+/// "host", "kernel", "copy", "collective", "stream_wait", "host_wait", "allocate", "free",
+/// "empty_cache".
 [[nodiscard]] std::string_view to_string(OpKind kind);
 /// Whether operations of this kind are put on a stream.
 [[nodiscard]] bool runs_on_device(OpKind kind);
@@ -126,6 +128,7 @@ enum class MemoryPlace : std::uint8_t {
   Device,      ///< of the caching allocator
   Host,        ///< ordinary, pageable
   PinnedHost,  ///< page-locked, of PyTorch's host allocator (E6)
+  NodeHost,    ///< ordinary, one for all ranks of a node
 };
 
 /// A piece of memory with its owner; its life is an Allocate and a Free operation.

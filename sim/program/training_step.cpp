@@ -375,37 +375,4 @@ void TrainingWalk::produce_gradient(const Operator& op, ParameterId id) {
   hooks_.gradient_ready(id, gradient);
 }
 
-AdamUpdate adam_update(OptimizerKind kind, std::int64_t elements, int tensors) {
-  // Read and write fp32 weight, m and v (24) and read the fp32 gradient (4).
-  constexpr int kFusedBytes = 28;
-  constexpr int kForeachBytes = 70;
-  constexpr int kPlainBytes = 90;
-  // Multi-tensor kernels take some 30 tensors a launch; for-each makes a dozen passes.
-  constexpr int kTensorsPerLaunch = 30;
-  constexpr int kForeachPasses = 12;
-  const int groups = (tensors + kTensorsPerLaunch - 1) / kTensorsPerLaunch;
-  switch (kind) {
-    case OptimizerKind::AdamFused:
-      return {optimizer_kernel("adam_fused", Bytes(elements) * kFusedBytes, groups), Bytes()};
-    case OptimizerKind::AdamTorchForeach:
-      return {optimizer_kernel("adam_foreach", Bytes(elements) * kForeachBytes,
-                               groups * kForeachPasses),
-              Bytes(elements) * 4};
-    case OptimizerKind::AdamTorch:
-      return {optimizer_kernel("adam", Bytes(elements) * kPlainBytes, tensors * kForeachPasses),
-              Bytes(elements) * 8};
-  }
-  return {};
-}
-
-void adam_step(RankProgramBuilder& builder, const AdamUpdate& update, std::string_view rule) {
-  BufferId temporary;
-  if (update.temporary.count() > 0) {
-    temporary = builder.allocate(update.temporary, MemoryClass::TemporaryBuffers,
-                                 "optimizer_temporary", kComputeStream, "E4");
-  }
-  builder.kernel(kComputeStream, update.kernel, HostWork::OptimizerLaunch, rule);
-  builder.free(temporary);
-}
-
 }  // namespace zerosim

@@ -144,14 +144,4 @@ class TrainingWalk {
   bool autocast_;      ///< fp32 weights, low-precision compute (DDP and single)
 };
 
-/// Device work and temporaries of one Adam update of `elements` elements in `tensors` tensors
-/// (spec/kernels.md section 1, zero_schedule.md E4, data/cases/README.md "optimizer").
-struct AdamUpdate {
-  Kernel kernel;
-  Bytes temporary;
-};
-[[nodiscard]] AdamUpdate adam_update(OptimizerKind kind, std::int64_t elements, int tensors);
-/// Issues it on the compute stream, with its temporaries around it.
-void adam_step(RankProgramBuilder& builder, const AdamUpdate& update, std::string_view rule);
-
 }  // namespace zerosim

@@ -2,7 +2,11 @@
 // backward has ended; then all gradients in order of registration, in buckets of a fixed size,
 // blocking.
 
+#include <optional>
+
+#include "sim/program/adam.h"
 #include "sim/program/frameworks.h"
+#include "sim/program/model_loading.h"
 
 namespace zerosim {
 
@@ -11,7 +15,8 @@ namespace {
 class Zero0 : public FrameworkHooks {
  public:
   explicit Zero0(const FrameworkContext& context)
-      : model_(context.model),
+      : context_(context),
+        model_(context.model),
         strategy_(context.strategy),
         builder_(context.builder),
         group_(context.data_parallel),
@@ -21,22 +26,25 @@ class Zero0 : public FrameworkHooks {
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
         wrapped_(strategy_.precision != Precision::Fp32),
         overflow_steps_(strategy_.precision == Precision::Fp16 ? strategy_.overflow_steps : 0) {
+    std::vector<std::int64_t> sizes;
     for (const Parameter& parameter : model_.parameters) {
-      tensors_ += parameter.trainable ? 1 : 0;
+      if (parameter.trainable) sizes.push_back(parameter.elements);
     }
+    tensors_ = static_cast<int>(sizes.size());
+    if (wrapped_) sizes = {elements_};  // one flat tensor
+    adam_.emplace(builder_, strategy_.optimizer, AdamTensors{sizes}, wrapped_ ? "B1.5" : "A4.4");
   }
 
   void initialize() override {
-    builder_.allocate(Bytes(parameter_count(model_)) * bytes_, MemoryClass::Parameters,
-                      "parameters", kComputeStream, "B1.1");
+    allocate_parameters(context_, Bytes(parameter_count(model_)) * bytes_, "parameters", "B1.1");
     if (wrapped_) {
-      builder_.allocate(Bytes(elements_) * 4, MemoryClass::OptimizerStates, "master_weights",
-                        kComputeStream, "B1.5");
+      allocate_master_weights(context_, elements_, "B1.5");
     }
     // Materialised at init by a dummy step (B1.6); a bare fp32 optimizer makes them in its first
-    // step, before which no steady step is reported.
-    builder_.allocate(Bytes(elements_) * 8, MemoryClass::OptimizerStates, "adam_moments",
-                      kComputeStream, "B1.6");
+    // step.
+    if (wrapped_ || context_.first_step > 0) {
+      adam_->allocate_moments();
+    }
   }
 
   void begin_forward(const MicroBatch& micro) override { micro_ = micro; }
@@ -157,7 +165,7 @@ class Zero0 : public FrameworkHooks {
                        "B1.5");
     builder_.kernel(kComputeStream, optimizer_kernel("scale", fp32 * 2), HostWork::KernelLaunch,
                     "B1.5");
-    adam_step(builder_, adam_update(strategy_.optimizer, elements_, 1), "B1.5");
+    adam_->step();
     builder_.kernel(kComputeStream,
                     optimizer_kernel("copy_to_weights", Bytes(elements_) * (4 + bytes_), tensors_),
                     HostWork::KernelLaunch, "B1.5");
@@ -177,9 +185,10 @@ class Zero0 : public FrameworkHooks {
       builder_.kernel(kComputeStream, optimizer_kernel("clip", fp32 * 2, tensors_),
                       HostWork::KernelLaunch, "B1.5");
     }
-    adam_step(builder_, adam_update(strategy_.optimizer, elements_, tensors_), "A4.4");
+    adam_->step();
   }
 
+  FrameworkContext context_;
   const Model& model_;
   const Strategy& strategy_;
   RankProgramBuilder& builder_;
@@ -192,6 +201,7 @@ class Zero0 : public FrameworkHooks {
   int bytes_;
   bool wrapped_;  ///< by the FP16 optimizer (A4.2)
   int overflow_steps_;
+  std::optional<Adam> adam_;
 };
 
 }  // namespace

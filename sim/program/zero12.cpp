@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "sim/base/error.h"
+#include "sim/program/adam.h"
 #include "sim/program/flat_layout.h"
 #include "sim/program/frameworks.h"
 #include "sim/program/gradient_bucket.h"
+#include "sim/program/model_loading.h"
 #include "sim/program/optimizer_offload.h"
 
 namespace zerosim {
@@ -36,11 +38,12 @@ class Zero12 : public FrameworkHooks {
         local_gradients_(model_.parameters.size()),
         arrived_(model_.parameters.size()),
         overflow_steps_(strategy_.precision == Precision::Fp16 ? strategy_.overflow_steps : 0),
-        states_allocated_(context.first_step > overflow_steps_) {
+        context_(context) {
     if (offloads_optimizer(strategy_)) {
       offload_.emplace(context, layout_, rank, bucket_.reduction_stream());
     }
     for (const FlatGroup& group : layout_.groups) {
+      adams_.emplace_back(builder_, strategy_.optimizer, AdamTensors{{group.partition}}, "B2.4");
       MyPart& part = my_parts_.emplace_back();
       for (const ParameterId id : group.order) {
         const std::int64_t mine = layout_.elements_on(id, rank_);
@@ -55,22 +58,15 @@ class Zero12 : public FrameworkHooks {
   }
 
   void initialize() override {
-    builder_.allocate(low(layout_.padded()), MemoryClass::Parameters, "flat_parameters",
-                      kComputeStream, "B2.1");
-    // Frozen parameters are in no flat buffer (rule 77): each keeps its own tensor.
-    const std::int64_t frozen = parameter_count(model_) - layout_.elements();
-    if (frozen > 0) {
-      builder_.allocate(low(frozen), MemoryClass::Parameters, "frozen_parameters", kComputeStream,
-                        "B2.1");
-    }
+    allocate_flat_parameters(context_, layout_);
+    const bool stepped = context_.first_step > overflow_steps_;
     if (offload_) {
-      offload_->initialize();
-    } else {
-      builder_.allocate(Bytes(layout_.partitions()) * 4, MemoryClass::OptimizerStates,
-                        "master_weights", kComputeStream, "B2.4");
+      offload_->initialize(/*moments=*/stepped);
+      return;
     }
-    if (states_allocated_) {
-      allocate_states();
+    for (std::size_t i = 0; i < adams_.size(); ++i) {
+      allocate_master_weights(context_, layout_.groups[i].partition, "B2.4");
+      if (stepped) adams_[i].allocate_moments();
     }
   }
 
@@ -126,7 +122,7 @@ class Zero12 : public FrameworkHooks {
     }
     for (std::size_t i = 0; i < my_parts_.size(); ++i) {
       if (offload_) {
-        update_on_host(i);
+        offload_->update(i);
       } else {
         update(i);
       }
@@ -162,16 +158,6 @@ class Zero12 : public FrameworkHooks {
       sum += part.gradient_elements;
     }
     return sum;
-  }
-
-  void allocate_states() {
-    if (offload_) {
-      offload_->allocate_moments();
-    } else {
-      builder_.allocate(Bytes(layout_.partitions()) * 8, MemoryClass::OptimizerStates,
-                        "adam_moments", kComputeStream, "B2.6");
-    }
-    states_allocated_ = true;
   }
 
   // Stage 1 keeps full gradients over the window (B3.2): where autograd put them, or in tensors of
@@ -323,13 +309,6 @@ class Zero12 : public FrameworkHooks {
     builder_.free(fp64);
   }
 
-  void update_on_host(std::size_t i) {
-    if (!states_allocated_) {
-      allocate_states();
-    }
-    offload_->update(i);
-  }
-
   void update(std::size_t i) {  // B5 item 3
     const std::int64_t s = layout_.groups[i].partition;
     BufferId flat = builder_.allocate(low(s), MemoryClass::TemporaryBuffers, "flat_gradients",
@@ -346,10 +325,7 @@ class Zero12 : public FrameworkHooks {
       free_gradients();
     }
     step_kernel("scale", Bytes(s) * 8);
-    if (!states_allocated_) {
-      allocate_states();
-    }
-    adam_step(builder_, adam_update(strategy_.optimizer, s, 1), "B2.4");
+    adams_[i].step();
     builder_.free(fp32);
     step_kernel("copy_to_weights", Bytes(s) * (4 + bytes_));
   }
@@ -375,7 +351,8 @@ class Zero12 : public FrameworkHooks {
   BufferId partition_gradients_;
   BufferId new_partition_gradients_;
   int overflow_steps_;
-  bool states_allocated_;
+  FrameworkContext context_;
+  std::vector<Adam> adams_;  ///< by optimizer group
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 // DeepSpeed's BF16 optimizer: stage 1, bf16, fp32 gradient accumulation (spec B4, rule 19 of
 // deepspeed_recorded.md). A full fp32 gradient buffer on each rank, one all-reduce of all of it.
 
+#include "sim/program/adam.h"
 #include "sim/program/frameworks.h"
+#include "sim/program/model_loading.h"
 
 namespace zerosim {
 
@@ -20,20 +22,22 @@ class Bf16Optimizer : public FrameworkHooks {
         padded_(layout_.padded()),
         partition_(layout_.partitions()),
         gradients_(model_.parameters.size()),
-        states_allocated_(context.first_step > 0) {
+        context_(context) {
     for (const FlatGroup& group : layout_.groups) {
       tensors_ += static_cast<int>(group.order.size());
+      adams_.emplace_back(builder_, strategy_.optimizer, AdamTensors{{group.partition}}, "B4.4");
     }
   }
 
   void initialize() override {
-    allocate(Bytes(padded_) * 2, MemoryClass::Parameters, "flat_parameters");
-    const std::int64_t frozen = parameter_count(model_) - elements_;
-    if (frozen > 0) allocate(Bytes(frozen) * 2, MemoryClass::Parameters, "frozen_parameters");
-    allocate(Bytes(padded_) * 4, MemoryClass::Gradients, "fp32_gradients");
-    allocate(Bytes(partition_) * 4, MemoryClass::OptimizerStates, "master_weights");
-    if (states_allocated_) {
-      allocate_moments();
+    allocate_flat_parameters(context_, layout_);
+    for (const FlatGroup& group : layout_.groups) {
+      allocate_master_weights(context_, group.partition, "B4.1");
+      builder_.allocate(Bytes(group.padded) * 4, MemoryClass::Gradients, "fp32_gradients",
+                        kComputeStream, "B4.1");
+    }
+    for (Adam& adam : adams_) {
+      if (context_.first_step > 0) adam.allocate_moments();
     }
   }
 
@@ -79,11 +83,8 @@ class Bf16Optimizer : public FrameworkHooks {
     builder_.host_wait(norm, "B4.4");
     builder_.kernel(kComputeStream, optimizer_kernel("clip", Bytes(elements_) * 8, tensors_),
                     HostWork::KernelLaunch, "B4.4");
-    if (!states_allocated_) {
-      allocate_moments();
-    }
-    for (const FlatGroup& group : layout_.groups) {
-      adam_step(builder_, adam_update(strategy_.optimizer, group.partition, 1), "B4.4");
+    for (Adam& adam : adams_) {
+      adam.step();
     }
     builder_.kernel(kComputeStream, optimizer_kernel("copy_to_weights", Bytes(partition_) * 6),
                     HostWork::KernelLaunch, "B4.4");
@@ -98,14 +99,6 @@ class Bf16Optimizer : public FrameworkHooks {
   }
 
  private:
-  BufferId allocate(Bytes bytes, MemoryClass memory_class, std::string_view owner) {
-    return builder_.allocate(bytes, memory_class, owner, kComputeStream, "B4.1");
-  }
-  void allocate_moments() {
-    allocate(Bytes(partition_) * 8, MemoryClass::OptimizerStates, "adam_moments");
-    states_allocated_ = true;
-  }
-
   // B4.3: cast all, all-reduce, average, copy back, and one redundant copy. Several buffers in one
   // message are concatenated first.
   void reduce(const FallbackBucket& bucket) {
@@ -148,7 +141,8 @@ class Bf16Optimizer : public FrameworkHooks {
   std::int64_t partition_;
   int tensors_ = 0;
   std::vector<BufferId> gradients_;  ///< bf16, by parameter
-  bool states_allocated_;
+  FrameworkContext context_;
+  std::vector<Adam> adams_;  ///< by optimizer group
 };
 
 }  // namespace

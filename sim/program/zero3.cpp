@@ -60,8 +60,8 @@ class Zero3 : public FrameworkHooks {
     }
     gathers_.initialize(
         updated ? coordinator_.persistent() : std::vector<bool>(model_.parameters.size()), updated);
-    gradients_.initialize();
     step_.initialize(/*moments=*/first_step_ > overflow_steps());
+    gradients_.initialize();
   }
 
   void begin_forward(const MicroBatch& micro) override {

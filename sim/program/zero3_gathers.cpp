@@ -5,6 +5,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/program/model_loading.h"
 
 namespace zerosim {
 
@@ -40,7 +41,8 @@ std::int64_t quantization_groups(std::int64_t elements, std::string_view what) {
 
 Zero3Gathers::Zero3Gathers(const FrameworkContext& context, const Zero3Partition& partition,
                            StreamId stream)
-    : model_(context.model),
+    : context_(context),
+      model_(context.model),
       zero_(context.strategy.zero),
       partition_(partition),
       builder_(context.builder),
@@ -78,16 +80,10 @@ Zero3Gathers::Zero3Gathers(const FrameworkContext& context, const Zero3Partition
 }
 
 void Zero3Gathers::initialize(const std::vector<bool>& gathered, bool updated) {
-  Bytes pieces;
-  for (const Parameter& parameter : model_.parameters) {
-    pieces += piece_bytes(parameter);
-  }
-  if (on_host_) {
-    builder_.allocate_on_host(pieces, MemoryClass::Parameters, "parameter_partitions",
-                              zero_.offload_param.pin_memory, "C8.8");
+  if (context_.first_step == 0) {
+    partition_model();
   } else {
-    builder_.allocate(pieces, MemoryClass::Parameters, "parameter_partitions", kComputeStream,
-                      "C1.3");
+    allocate_partitions();
   }
   for (std::size_t i = 0; i < full_.size(); ++i) {
     // Made when the model is partitioned; what no step changes keeps it (rule 81).
@@ -98,6 +94,67 @@ void Zero3Gathers::initialize(const std::vector<bool>& gathered, bool updated) {
       allocate_full(ParameterId(i), kComputeStream, "C1.7");
     }
   }
+}
+
+Bytes Zero3Gathers::partition_bytes() {
+  Bytes pieces;
+  for (const Parameter& parameter : model_.parameters) {
+    pieces += piece_bytes(parameter);
+  }
+  return pieces;
+}
+
+void Zero3Gathers::allocate_partitions() {
+  const Bytes pieces = partition_bytes();
+  if (on_host_) {
+    builder_.allocate_on_host(pieces, MemoryClass::Parameters, "parameter_partitions",
+                              zero_.offload_param.pin_memory, "C8.8");
+  } else {
+    builder_.allocate(pieces, MemoryClass::Parameters, "parameter_partitions", kComputeStream,
+                      "C1.3");
+  }
+}
+
+// Inside zero.Init each parameter is whole on the GPU only until it is cut; without it all are,
+// once, when the model is moved there.
+void Zero3Gathers::partition_model() {
+  std::vector<BufferId> whole(model_.parameters.size());
+  BufferId checkpoint;
+  if (context_.strategy.zero_init) {
+    checkpoint = load_checkpoint(context_, CheckpointCopies::OneANode);
+  } else {
+    whole = load_model(context_);
+  }
+  std::vector<BufferId> pieces;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const Parameter& parameter = model_.parameters[i];
+    if (!whole[i].valid()) {
+      whole[i] = builder_.allocate(in_model_type(parameter.elements), MemoryClass::LiveParameters,
+                                   "whole_parameter", kComputeStream, "C1.1");
+    }
+    if (!on_host_) {
+      pieces.push_back(builder_.allocate(piece_bytes(parameter), MemoryClass::Parameters,
+                                         "parameter_partition", kComputeStream, "C1.1"));
+    }
+    builder_.free(whole[i], "C1.1");
+  }
+  builder_.free(checkpoint, "E6");
+  defragment(pieces);
+}
+
+// C1.3: through the host into one tensor.
+void Zero3Gathers::defragment(std::vector<BufferId>& pieces) {
+  BufferId copy;
+  if (!on_host_) {
+    copy = builder_.allocate_on_host(partition_bytes(), MemoryClass::Parameters,
+                                     "defragmented_partitions", /*pinned=*/false, "C1.3");
+  }
+  for (BufferId& piece : pieces) {
+    builder_.free(piece, "C1.3");
+  }
+  builder_.empty_cache("C1.3");
+  allocate_partitions();
+  builder_.free(copy, "C1.3");
 }
 
 bool Zero3Gathers::stores_quantized(const Parameter& parameter) const {

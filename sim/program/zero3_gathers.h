@@ -106,6 +106,10 @@ class Zero3Gathers {
   [[nodiscard]] bool is_local(ParameterId id) const { return secondary_[id.index()].valid(); }
   [[nodiscard]] bool stores_quantized(const Parameter& parameter) const;
   [[nodiscard]] Bytes piece_bytes(const Parameter& parameter);
+  [[nodiscard]] Bytes partition_bytes();
+  void allocate_partitions();
+  void partition_model();
+  void defragment(std::vector<BufferId>& pieces);
   void allocate_full(ParameterId id, StreamId pool, std::string_view rule);
   void make_secondary(ParameterId id);
   void keep_secondary(ParameterId id);
@@ -127,6 +131,7 @@ class Zero3Gathers {
                   int coalesced = -1);
   void kernel(std::string_view name, Bytes bytes, std::string_view rule);
 
+  FrameworkContext context_;
   const Model& model_;
   const ZeroOptions& zero_;
   const Zero3Partition& partition_;

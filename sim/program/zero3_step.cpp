@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/program/model_loading.h"
 #include "sim/program/optimizer_offload.h"
 
 namespace zerosim {
@@ -14,7 +15,8 @@ using Direction = Copy::Direction;
 }  // namespace
 
 Zero3Step::Zero3Step(const FrameworkContext& context, const Zero3Partition& partition)
-    : model_(context.model),
+    : context_(context),
+      model_(context.model),
       strategy_(context.strategy),
       partition_(partition),
       builder_(context.builder),
@@ -32,6 +34,9 @@ Zero3Step::Zero3Step(const FrameworkContext& context, const Zero3Partition& part
   for (std::size_t i = 0; i < sub_groups_.size(); ++i) {
     sub_groups_[i].on_host = i >= first_on_host;
     elements_ += sub_groups_[i].elements;
+    adams_.emplace_back(builder_, strategy_.optimizer,
+                        AdamTensors{{sub_groups_[i].elements}, Dtype::F32, sub_groups_[i].on_host},
+                        sub_groups_[i].on_host ? "C8.6" : "C8.4");
   }
 }
 
@@ -54,43 +59,21 @@ void Zero3Step::cut_sub_groups() {
   }
 }
 
-// Each sub-group has tensors of its own; those of one place are one buffer here.
 void Zero3Step::initialize(bool moments) {
-  std::int64_t here = 0;
-  std::int64_t host = 0;
-  for (const SubGroup& group : sub_groups_) {
-    (group.on_host ? host : here) += group.elements;
-  }
-  if (here > 0) {
-    builder_.allocate(Bytes(here) * kFp32, MemoryClass::OptimizerStates, "master_weights",
-                      kComputeStream, "C1.6");
-  }
-  if (offloads_ && here > 0) {
-    builder_.allocate(Bytes(here) * kFp32, MemoryClass::Gradients, "fp32_gradients", kComputeStream,
-                      "C8.6");
-  }
-  if (host > 0) {
-    builder_.allocate_on_host(Bytes(host) * kFp32, MemoryClass::OptimizerStates, "master_weights",
-                              pinned_, "C1.6");
-    builder_.allocate_on_host(Bytes(host) * kFp32, MemoryClass::Gradients, "fp32_gradients",
-                              pinned_, "C8.6");
-  }
-  if (moments) {
-    allocate_moments();
-  }
-}
-
-void Zero3Step::allocate_moments() {
-  moments_allocated_ = true;
-  for (const SubGroup& group : sub_groups_) {
-    const Bytes bytes = Bytes(group.elements) * (std::int64_t{2} * kFp32);
+  for (std::size_t i = 0; i < sub_groups_.size(); ++i) {
+    const SubGroup& group = sub_groups_[i];
+    const Bytes fp32 = Bytes(group.elements) * kFp32;
     if (group.on_host) {
-      builder_.allocate_on_host(bytes, MemoryClass::OptimizerStates, "adam_moments",
-                                /*pinned=*/false, "C1.6");
+      builder_.allocate_on_host(fp32, MemoryClass::OptimizerStates, "master_weights", pinned_,
+                                "C1.6");
+      builder_.allocate_on_host(fp32, MemoryClass::Gradients, "fp32_gradients", pinned_, "C8.6");
     } else {
-      builder_.allocate(bytes, MemoryClass::OptimizerStates, "adam_moments", kComputeStream,
-                        "C1.6");
+      allocate_master_weights(context_, group.elements, "C1.6");
+      if (offloads_) {
+        builder_.allocate(fp32, MemoryClass::Gradients, "fp32_gradients", kComputeStream, "C8.6");
+      }
     }
+    if (moments) adams_[i].allocate_moments();
   }
 }
 
@@ -116,11 +99,9 @@ void Zero3Step::update() {
   for (const SubGroup& group : sub_groups_) {
     offloads_ ? host_gradient_norm(group) : gradient_norm(group);
   }
-  if (!moments_allocated_) {
-    allocate_moments();
-  }
-  for (const SubGroup& group : sub_groups_) {
-    group.on_host ? update_on_host(group) : update_on_device(group);
+  for (std::size_t i = 0; i < sub_groups_.size(); ++i) {
+    const SubGroup& group = sub_groups_[i];
+    group.on_host ? update_on_host(group, adams_[i]) : update_on_device(group, adams_[i]);
   }
 }
 
@@ -146,7 +127,7 @@ void Zero3Step::host_gradient_norm(const SubGroup& group) {
   copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp32, "C8.6");
 }
 
-void Zero3Step::update_on_device(const SubGroup& group) {  // C8.4
+void Zero3Step::update_on_device(const SubGroup& group, Adam& adam) {  // C8.4
   const Bytes fp32_bytes = Bytes(group.elements) * kFp32;
   BufferId fp32;
   if (!offloads_) {  // else it is there
@@ -161,7 +142,7 @@ void Zero3Step::update_on_device(const SubGroup& group) {  // C8.4
     }
   }
   kernel("scale", fp32_bytes * 2, "C8.4");
-  adam_step(builder_, adam_update(strategy_.optimizer, group.elements, 1), "C8.4");
+  adam.step();
   write_weights(group);
   builder_.free(fp32, "C8.4");
 }
@@ -185,8 +166,9 @@ void Zero3Step::write_weights(const SubGroup& group) {
 }
 
 // The cast goes into pageable memory, from which a blocking copy takes it.
-void Zero3Step::update_on_host(const SubGroup& group) {
-  adam_on_host(builder_, strategy_.optimizer, group.elements, "C8.6");
+void Zero3Step::update_on_host(const SubGroup& group, Adam& adam) {
+  scale_on_host(builder_, group.elements, "C8.6");
+  adam.step();
   const Bytes low = Bytes(group.elements) * bytes_;
   const HostPass cast{"cast_weights", Bytes(group.elements) * kFp32 + low};
   if (weights_on_host_) {

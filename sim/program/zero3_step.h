@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/program/adam.h"
 #include "sim/program/frameworks.h"
 #include "sim/program/zero3_partition.h"
 
@@ -51,15 +52,15 @@ class Zero3Step {
 
  private:
   void cut_sub_groups();
-  void allocate_moments();
   void gradient_norm(const SubGroup& group);
   void host_gradient_norm(const SubGroup& group);
-  void update_on_device(const SubGroup& group);
-  void update_on_host(const SubGroup& group);
+  void update_on_device(const SubGroup& group, Adam& adam);
+  void update_on_host(const SubGroup& group, Adam& adam);
   void write_weights(const SubGroup& group);
   BufferId temporary(Bytes bytes, std::string_view owner, std::string_view rule);
   void kernel(std::string_view name, Bytes bytes, std::string_view rule, int launches = 1);
 
+  FrameworkContext context_;
   const Model& model_;
   const Strategy& strategy_;
   const Zero3Partition& partition_;
@@ -73,7 +74,7 @@ class Zero3Step {
   std::vector<SubGroup> sub_groups_;
   std::vector<std::size_t> sub_group_of_;  ///< by parameter; frozen ones are in none
   std::int64_t elements_ = 0;
-  bool moments_allocated_ = false;
+  std::vector<Adam> adams_;  ///< by sub-group
 };
 
 }  // namespace zerosim

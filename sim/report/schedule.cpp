@@ -61,6 +61,8 @@ const char* place_of(const Buffer& buffer) {
       return " on the host";
     case MemoryPlace::PinnedHost:
       return " on the host, pinned";
+    case MemoryPlace::NodeHost:
+      return " on the host, once a node";
   }
   return "";
 }
@@ -96,6 +98,8 @@ std::string OpView::what() const {
       const HostPass& pass = rank_.host_passes[payload()];
       return format("{} {:.4g} MB", pass.name, static_cast<double>(pass.bytes.count()) / 1e6);
     }
+    case OpKind::EmptyCache:
+      break;
   }
   return "";
 }

@@ -30,10 +30,11 @@ constexpr std::array<Name<ActivationCheckpointing>, 4> kCheckpointings = {{
     {ActivationCheckpointing::Selective, "selective"},
     {ActivationCheckpointing::NonReentrant, "nonreentrant"},
 }};
-constexpr std::array<Name<OptimizerKind>, 3> kOptimizers = {{
+constexpr std::array<Name<OptimizerKind>, 4> kOptimizers = {{
     {OptimizerKind::AdamFused, "adamw_fused"},
     {OptimizerKind::AdamTorchForeach, "adamw_torch_foreach"},
     {OptimizerKind::AdamTorch, "adamw_torch"},
+    {OptimizerKind::Adam8bit, "adamw_8bit"},
 }};
 constexpr std::array<Name<Dtype>, 3> kWeights = {{
     {Dtype::F32, "fp32"},

@@ -33,7 +33,7 @@ enum class ActivationCheckpointing { None, Full, Selective, NonReentrant };
 }
 
 /// Names and temporaries as in data/cases/README.md.
-enum class OptimizerKind { AdamFused, AdamTorchForeach, AdamTorch };
+enum class OptimizerKind { AdamFused, AdamTorchForeach, AdamTorch, Adam8bit };
 
 /// The param groups that the optimizer is given: each has a flat buffer, a norm and a gather of its
 /// own at stages 1 and 2 (B2.1, rule 14 of deepspeed_recorded.md).

@@ -29,8 +29,8 @@ constexpr TrainerOptimizer kOptimizers[] = {
     {"adamw_apex_fused", OptimizerKind::AdamFused, 12, true},
     {"adamw_hf", OptimizerKind::AdamTorch, 12, true},
     // 8-bit moments: one byte each (bitsandbytes), block constants left out.
-    {"adamw_8bit", OptimizerKind::AdamFused, 6, false},
-    {"adamw_bnb_8bit", OptimizerKind::AdamFused, 6, false},
+    {"adamw_8bit", OptimizerKind::Adam8bit, 6, true},
+    {"adamw_bnb_8bit", OptimizerKind::Adam8bit, 6, true},
     {"adamw_torch_8bit", OptimizerKind::AdamFused, 6, false},
     {"adamw_torch_4bit", OptimizerKind::AdamFused, 5, false},
     {"paged_adamw_8bit", OptimizerKind::AdamFused, 6, false},

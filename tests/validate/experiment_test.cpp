@@ -262,10 +262,19 @@ TEST(ExperimentStrategy, FrameworksByName) {
               HasSubstr(R"(fsdp_wrap: found "Modell", expected decoder_layer, none or a class)"));
 }
 
-TEST(ExperimentStrategy, EightBitMomentsTakeTwoBytes) {
-  const Strategy eight = strategy(
-      deepspeed(kTraining + R"(, "optimizer": "adamw_8bit")", "reported/z3_auto_batch.json"));
-  EXPECT_EQ(eight.optimizer_state_bytes, 4 + 2);
+TEST(ExperimentStrategy, TheOptimizerIsHandedOver) {
+  EXPECT_EQ(strategy(deepspeed(kTraining + R"(, "optimizer": "adamw_8bit")",
+                               "reported/z3_auto_batch.json"))
+                .optimizer,
+            OptimizerKind::Adam8bit);
+  // The file's own optimizer and DeepSpeed's for the CPU win.
+  for (const char* patch : {R"("ds.optimizer": {"type": "AdamW"})",
+                            R"("ds.zero_optimization.offload_optimizer": {"device": "cpu"})"}) {
+    EXPECT_EQ(strategy(deepspeed(kTraining + R"(, "optimizer": "adamw_torch")",
+                                 "reported/z3_auto_batch.json", patch))
+                  .optimizer,
+              OptimizerKind::AdamFused);
+  }
 }
 
 TEST(ExperimentStrategy, DeepSpeedNeedsItsFile) {

@@ -75,9 +75,13 @@ std::string check_memory(const StrategyReport& report) {
   const MemoryReport& memory = report.memory;
   const Bytes classes = memory.parameters + memory.gradients + memory.optimizer_states +
                         memory.activations + memory.temporary_buffers + memory.live_parameters;
-  return unless(classes == memory.peak_allocated,
-                format("{}: classes sum to {}, the peak is {}", report.name, classes.count(),
-                       memory.peak_allocated.count())) +
+  return unless(classes == memory.steady_allocated,
+                format("{}: classes sum to {}, the peak of a steady step is {}", report.name,
+                       classes.count(), memory.steady_allocated.count())) +
+         unless(memory.after_step < memory.steady_allocated &&
+                    memory.steady_allocated <= memory.peak_allocated &&
+                    memory.peak_allocated <= memory.peak_reserved,
+                report.name + ": peaks are not in order") +
          unless(memory.capacity > Bytes(), report.name + ": no capacity");
 }
 

@@ -350,7 +350,8 @@ TEST(Ddp, ACastModelIsOfOneType) {
   for (const Call& call : calls(program)) EXPECT_EQ(call.collective.dtype, Dtype::Bf16);
   const Bytes psi(4 * kMiBElements);
   EXPECT_EQ(allocated(program, "parameters"), psi * 2);
-  EXPECT_EQ(allocated(program, "adam_moments"), psi * 2 * 2);
+  EXPECT_EQ(allocated(program, "exp_avg"), psi * 2);
+  EXPECT_EQ(allocated(program, "exp_avg_sq"), psi * 2);
   EXPECT_EQ(allocated(program, "ddp_bucket"), psi * 2);
   EXPECT_EQ(allocated(program, "gradient"), psi * 2);
   EXPECT_EQ(program.parameter_bytes, psi * 2);

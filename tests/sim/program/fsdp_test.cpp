@@ -131,9 +131,10 @@ TEST(Fsdp1, UnitsArePaddedToTheRanks) {
   EXPECT_THAT(sizes(program, Phase::Forward),
               ElementsAre("gather 4 -> 8 bf16 WORLD", "gather 5 -> 10 bf16 WORLD",
                           "gather 4 -> 8 bf16 WORLD", "gather 6 -> 12 bf16 WORLD"));
-  // fp32 shards: 4 (4 + 5 + 4 + 6); Adam twice that.
+  // fp32 shards: 4 (4 + 5 + 4 + 6); each moment as much.
   EXPECT_EQ(allocated(program, "parameter_shards"), Bytes(76));
-  EXPECT_EQ(allocated(program, "adam_moments"), Bytes(152));
+  EXPECT_EQ(allocated(program, "exp_avg"), Bytes(76));
+  EXPECT_EQ(allocated(program, "exp_avg_sq"), Bytes(76));
 }
 
 // Rules 63 to 65. The root is not freed after its forward; the gather of i - 1 goes before the
@@ -489,14 +490,25 @@ TEST(FsdpUnits, SharedAcrossUnitsIsRefused) {
 }
 
 // 10 elements on 4 ranks, shards of 3: [0, 4) trains: 3 and 1; [8, 10): 1 and 1. Rank 0 has most.
-TEST(FsdpUnits, LargestTrainableShard) {
+TEST(FsdpUnits, TheRankWithMostThatTrains) {
   Model model = test::chain({4, 4, 2});
   model.parameters[1].trainable = false;
   FsdpOptions options;
   options.wrap = FsdpWrap::None;
-  EXPECT_EQ(trainable_shard_elements(model, fsdp_units(model, options), 1, 4), 3);
-  model.parameters[1].trainable = true;  // as a whole: the padded shard
-  EXPECT_EQ(trainable_shard_elements(model, fsdp_units(model, options), 1, 4), 3);
+  const FsdpUnits units = fsdp_units(model, options);
+  EXPECT_THAT(trainable_shards(model, units, 1, 4, true), ElementsAre(3));
+  EXPECT_THAT(trainable_shards(model, units, 1, 4, false), ElementsAre(3));
+}
+
+// The same, all of it training. On 2 ranks, shards of 5: rank 0 has 4 elements of the first
+// parameter and one of the second; without the originals the shard is one tensor.
+TEST(FsdpUnits, OriginalParametersAreTensorsOfTheirOwn) {
+  const Model model = test::chain({4, 4, 2});
+  FsdpOptions options;
+  options.wrap = FsdpWrap::None;
+  const FsdpUnits units = fsdp_units(model, options);
+  EXPECT_THAT(trainable_shards(model, units, 1, 2, true), ElementsAre(4, 1));
+  EXPECT_THAT(trainable_shards(model, units, 1, 2, false), ElementsAre(5));
 }
 
 // D3.1: 10 rows of 3 on 4 ranks: 3 rows each, 9 elements; one row on 4: one each.

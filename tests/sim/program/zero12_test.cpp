@@ -240,7 +240,7 @@ TEST(Zero12, FirstStepAllocatesMomentsInTheStep) {  // B2.6
     const Program program = test::build(worked_example(), test::deepspeed(2), 4, first_step);
     for (const Op& op : program.ranks[0].ops) {
       if (op.kind == OpKind::Allocate &&
-          program.ranks[0].buffers[static_cast<std::size_t>(op.payload)].owner == "adam_moments") {
+          program.ranks[0].buffers[static_cast<std::size_t>(op.payload)].owner == "exp_avg") {
         EXPECT_EQ(op.phase, first_step == 0 ? Phase::Step : Phase::Init);
       }
     }
@@ -331,7 +331,7 @@ TEST(Zero12, AnOverflowSkipsTheUpdate) {
   // Moments are made by the first update (B2.6): in step 1.
   for (const Op& op : program.ranks[0].ops) {
     if (op.kind == OpKind::Allocate &&
-        program.ranks[0].buffers[static_cast<std::size_t>(op.payload)].owner == "adam_moments") {
+        program.ranks[0].buffers[static_cast<std::size_t>(op.payload)].owner == "exp_avg") {
       EXPECT_EQ(op.step, 1);
     }
   }
@@ -383,16 +383,21 @@ TEST(Zero1, AnExtraLargeGradientOfAnotherTypeIsCast) {
 // E4: torch's AdamW needs 4 (for-each) or 8 bytes an element beside its states, at every stage.
 TEST(Zero0, TheOptimizerHasItsTemporaries) {
   for (const auto& [stage, elements] : {std::pair{0, 2500}, {1, 626}, {2, 626}}) {
-    Strategy strategy = test::deepspeed(stage);
-    strategy.optimizer = OptimizerKind::AdamTorchForeach;
-    const Program program = test::build(worked_example(), strategy, 4);
-    Bytes temporary;
-    for (const Buffer& buffer : program.ranks[0].buffers) {
-      if (buffer.owner == "optimizer_temporary") {
-        temporary += buffer.bytes;
+    for (const auto& [kind, bytes] : {std::pair{OptimizerKind::AdamTorchForeach, 4},
+                                      {OptimizerKind::AdamTorch, 8},
+                                      {OptimizerKind::AdamFused, 0},
+                                      {OptimizerKind::Adam8bit, 0}}) {
+      Strategy strategy = test::deepspeed(stage);
+      strategy.optimizer = kind;
+      const Program program = test::build(worked_example(), strategy, 4);
+      Bytes temporary;
+      for (const Buffer& buffer : program.ranks[0].buffers) {
+        if (buffer.owner == "adam_root" || buffer.owner == "adam_quotient") {
+          temporary += buffer.bytes;
+        }
       }
+      EXPECT_EQ(temporary, Bytes(elements) * bytes) << stage;
     }
-    EXPECT_EQ(temporary, Bytes(std::int64_t{4} * elements)) << stage;
   }
 }
 

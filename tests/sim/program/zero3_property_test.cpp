@@ -854,9 +854,14 @@ void check_memory(const Case& c, const Program& program) {
     }
   }
   EXPECT_EQ(live, before);
-  const std::set<std::string_view> kept = {
-      "parameter_partitions", "gradient_partitions", "ipg_bucket",         "master_weights",
-      "adam_moments",         "gathered_parameter",  "secondary_partition"};
+  const std::set<std::string_view> kept = {"parameter_partitions",
+                                           "gradient_partitions",
+                                           "ipg_bucket",
+                                           "master_weights",
+                                           "exp_avg",
+                                           "exp_avg_sq",
+                                           "gathered_parameter",
+                                           "secondary_partition"};
   std::size_t whole = 0;
   for (const auto& [owner, bytes] : live) {
     EXPECT_TRUE(kept.contains(owner)) << owner;
