@@ -215,6 +215,7 @@ void CaseVariant::count_collectives() {
   options.world_size = given.cluster.world_size();
   options.first_step = kFirstSteps;
   options.routing = given.routing;
+  set_machine(given, options);
   const Program program =
       build_program(given.model, simulated, batch_of(given, simulated), options);
   const RankProgram& rank = program.ranks.front();
