@@ -149,9 +149,8 @@ class CaseChecker {
     outcome_->expected = quoted_list(check.one_of);
     const std::vector<std::string>& changes = own.memory_advice();
     outcome_->found = changes.empty() ? "no change" : join(changes, ", ");
-    return std::any_of(changes.begin(), changes.end(), [&](const std::string& change) {
-      return contains(check.one_of, change);
-    });
+    return std::any_of(changes.begin(), changes.end(),
+                       [&](const std::string& change) { return contains(check.one_of, change); });
   }
 
   bool figure(const ExpectedFigure& expected, double value) {
@@ -266,7 +265,7 @@ class CaseChecker {
   /// \throws ConfigError  as reading the configuration does.
   static const Strategy& read_strategy(CaseVariant& own) {
     const ConfigOutcome& config = own.config();
-    if (config.error) throw *config.error;
+    if (config.error) throw ConfigError(*config.error);
     return *config.strategy;
   }
 

@@ -189,7 +189,10 @@ const std::vector<std::string>& CaseVariant::memory_causes() {
 const std::vector<std::string>& CaseVariant::memory_advice() {
   if (advice_) return *advice_;
   std::vector<WayOut> ways;
-  if (!inputs_->measured.has_out_of_memory() && verdict() != Verdict::DoesNotFit) {
+  // What is saved is worth telling wherever it is not known that something fails.
+  const bool fails = inputs_->measured.has_out_of_memory() ||
+                     (knows_gpu_memory(*inputs_) && verdict() == Verdict::DoesNotFit);
+  if (!fails) {
     ways = free_savings(experiment(), simulated_strategy());
   } else {
     ways = explanation().ways_out;

@@ -28,16 +28,38 @@ Model base_model(const ExperimentInputs& inputs) {
   if (model.layers) {
     return decoder_of_sizes({*model.parameters, *model.layers, *model.hidden, *model.vocab});
   }
-  return Model();
+  return {};
 }
 
-Model with_adapters(const Model& model, const TrainableInputs& trainable) {
+/// \param targets  names of modules; empty: those that PEFT takes for the family
+Model with_adapters(const Model& model, const TrainableInputs& trainable,
+                    std::vector<std::string> targets) {
   TrainableOptions options;
   options.has_lora = true;
   options.lora.rank = trainable.rank;
-  options.lora.targets = trainable.targets;
+  options.lora.targets = std::move(targets);
   options.input_requires_gradient = true;  // as the Trainer has it, under checkpointing
   return with_trainable(model, options);
+}
+
+Model with_trained(Model model, const ModelInputs& given) {
+  if (!given.trainable) return model;
+  const TrainableInputs& trainable = *given.trainable;
+  if (!trainable.lora) return with_trained_count(std::move(model), *trainable.parameters);
+  if (!given.layers) return with_adapters(model, trainable, trainable.targets);
+  // Of sizes alone it is not known which modules there are.
+  return trainable.parameters ? with_trained_count(std::move(model), *trainable.parameters)
+                              : with_adapters(model, trainable, {"attention.qkv"});
+}
+
+/// Without layers.
+Model counted_model(const ModelInputs& given) {
+  if (!given.parameters) return {};
+  if (given.trainable && !given.trainable->parameters) {
+    throw ConfigError("trainable.trainable_params: missing, since the layers are not known");
+  }
+  return model_of_counts(*given.parameters,
+                         given.trainable ? *given.trainable->parameters : *given.parameters);
 }
 
 // ---- the strategy ----------------------------------------------------------------------------
@@ -76,6 +98,22 @@ void patch(JsonValue& root, const ConfigPatch& change) {
   }
 }
 
+/// Modes that take nothing from flags but for "auto" get the batch of `training` too, where the
+/// file has none. \returns whether it was missing.
+bool fill_batch(const ExperimentInputs& inputs, JsonValue& root) {
+  constexpr const char* kMicroBatch = "train_micro_batch_size_per_gpu";
+  constexpr const char* kGradAccum = "gradient_accumulation_steps";
+  const bool states_batch = root.isMember("train_batch_size") || root.isMember(kMicroBatch);
+  if (states_batch || inputs.config_as == ConfigMode::Auto || !inputs.training.micro_batch) {
+    return false;
+  }
+  root[kMicroBatch] = static_cast<Json::Int64>(*inputs.training.micro_batch);
+  if (inputs.training.grad_accum && !root.isMember(kGradAccum)) {
+    root[kGradAccum] = static_cast<Json::Int64>(*inputs.training.grad_accum);
+  }
+  return true;
+}
+
 DeepSpeedText read_deepspeed(const ExperimentInputs& inputs) {
   if (inputs.ds_config.empty()) {
     throw ConfigError(inputs.training.where,
@@ -91,10 +129,11 @@ DeepSpeedText read_deepspeed(const ExperimentInputs& inputs) {
                                     ? JsonDocument::from_strict_json(result.text, inputs.ds_config)
                                     : JsonDocument::from_hjson(result.text, inputs.ds_config);
   result.root = document.root();
-  if (!result.root.isObject() || inputs.ds_patches.empty()) return result;
+  if (!result.root.isObject()) return result;
   for (const ConfigPatch& change : inputs.ds_patches) patch(result.root, change);
-  result.text = to_text(result.root);
-  result.patched = true;
+  const bool filled = fill_batch(inputs, result.root);
+  result.patched = filled || !inputs.ds_patches.empty();
+  if (result.patched) result.text = to_text(result.root);
   return result;
 }
 
@@ -240,18 +279,10 @@ bool knows_layers(const ExperimentInputs& inputs) {
 Model model_of(const ExperimentInputs& inputs) {
   const ModelInputs& given = inputs.model;
   try {
-    if (!knows_layers(inputs)) {
-      if (!given.parameters) return Model();
-      const bool frozen = given.trainable && given.trainable->parameters;
-      return model_of_counts(*given.parameters,
-                             frozen ? *given.trainable->parameters : *given.parameters);
-    }
+    if (!knows_layers(inputs)) return counted_model(given);
     Model model = base_model(inputs);
     if (given.fused_experts) model = with_fused_experts(std::move(model));
-    if (!given.trainable) return model;
-    return given.trainable->lora
-               ? with_adapters(model, *given.trainable)
-               : with_trained_count(std::move(model), *given.trainable->parameters);
+    return with_trained(std::move(model), given);
   } catch (const ConfigError& error) {
     if (!given.ref.empty() && !error.location().file.empty()) throw;  // in the file of `ref`
     throw ConfigError(given.where, format("model: {}", error.what()), error.code());

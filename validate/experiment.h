@@ -32,6 +32,9 @@ namespace zerosim {
 
 /// A preset of the GPU, of the kind of links that is asked for and with enough GPUs; else a node
 /// that is spelled out. Adapters that are given share their rate evenly.
+///
+/// Links inside a node: nvlink, nvswitch, pcie, pcie_no_p2p; between nodes: infiniband, roce, efa,
+/// ethernet.
 /// \throws ConfigError  at `cluster`, with what parse_cluster says: an unknown GPU with the nearest
 ///                      name, links that it does not have.
 [[nodiscard]] Cluster cluster_of(const ExperimentInputs& inputs);
@@ -47,8 +50,10 @@ enum class UnknownBatch {
 };
 
 /// The DeepSpeed file with its patches, or the framework by its name. What the file states wins
-/// over `training`; what it leaves out or leaves "auto" comes from there.
-/// \throws ConfigError  as parse_deepspeed_config and named_strategy; without line and column if
+/// over `training`; what it leaves out or leaves "auto" comes from there, in the mode of
+/// `config_as`; a micro batch and the accumulation in every mode, where the file gives neither
+/// total nor micro batch. \throws ConfigError  as parse_deepspeed_config and named_strategy;
+/// without line and column if
 ///                      the file is patched.
 [[nodiscard]] Strategy strategy_of(const ExperimentInputs& inputs, const Model& model,
                                    UnknownBatch unknown);

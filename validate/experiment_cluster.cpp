@@ -47,6 +47,23 @@ bool is_of_kind(IntraNode intra, const std::string& kind) {
   return false;
 }
 
+const std::vector<std::string>& intra_kinds() {
+  static const std::vector<std::string> kKinds = {"nvlink", "nvswitch", "pcie", "pcie_no_p2p"};
+  return kKinds;
+}
+
+const std::vector<std::string>& inter_kinds() {
+  static const std::vector<std::string> kKinds = {"infiniband", "roce", "efa", "ethernet"};
+  return kKinds;
+}
+
+void check_kind(const LinkInputs& link, const char* key, const std::vector<std::string>& known) {
+  if (link.kind.empty() || std::find(known.begin(), known.end(), link.kind) != known.end()) return;
+  throw ConfigError(link.where,
+                    format("cluster.{}.kind: found \"{}\", expected one of {}{}", key, link.kind,
+                           join(known, ", "), did_you_mean(link.kind, known)));
+}
+
 /// A preset that is such a node; empty: none.
 std::string preset_of(const ExperimentInputs& inputs, const std::string& gpu) {
   for (const ClusterPreset& preset : cluster_presets()) {
@@ -159,6 +176,8 @@ bool knows_gpu_memory(const ExperimentInputs& inputs) {
 }
 
 Cluster cluster_of(const ExperimentInputs& inputs) {
+  check_kind(inputs.cluster.intra_node, "intra_node", intra_kinds());
+  check_kind(inputs.cluster.inter_node, "inter_node", inter_kinds());
   try {
     const ClusterText text(inputs);
     const auto parsed = [&](int used_nics) {

@@ -127,12 +127,13 @@ ModelInputs read_model(JsonObject object) {
   return model;
 }
 
-LinkInputs read_link(JsonObject& cluster, const std::string& key,
-                     const std::vector<std::string>& kinds) {
+LinkInputs read_link(JsonObject& cluster, const std::string& key) {
   LinkInputs link;
   std::optional<JsonObject> object = cluster.optional_object(key);
   if (!object) return link;
-  link.kind = optional_word(*object, "kind", kinds);
+  link.kind = object->optional_string("kind").value_or("");
+  link.where =
+      object->document().location(object->has("kind") ? object->raw("kind") : object->value());
   link.gbps = optional_quantity(*object, "gbps");
   object->reject_unknown_keys();
   return link;
@@ -145,9 +146,8 @@ ClusterInputs read_cluster(JsonObject object) {
   cluster.gpu_memory_gib = optional_quantity(object, "gpu_memory_gib");
   cluster.gpus_per_node = required_count(object, "gpus_per_node", kLargestNode);
   cluster.nodes = required_count(object, "nodes", kLargestNodes);
-  cluster.intra_node =
-      read_link(object, "intra_node", {"nvlink", "nvswitch", "pcie", "pcie_no_p2p"});
-  cluster.inter_node = read_link(object, "inter_node", {"infiniband", "roce", "efa", "ethernet"});
+  cluster.intra_node = read_link(object, "intra_node");
+  cluster.inter_node = read_link(object, "inter_node");
   cluster.host_memory_gib = optional_quantity(object, "host_memory_gib");
   if (const auto cores = optional_count(object, "host_cpu_cores", kLargestNodes)) {
     cluster.host_cpu_cores = static_cast<int>(*cores);
@@ -202,8 +202,9 @@ MeasuredInputs read_measured(JsonObject object) {
 Environment read_variables(JsonObject object) {
   Environment environment;
   for (const std::string& name : object.keys()) {
-    environment.variables.push_back({name, object.string(name),
-                                     object.document().location(object.raw(name)),
+    const JsonValue& value = object.raw(name);
+    const std::string text = value.isNumeric() ? to_text(value, false) : object.string(name);
+    environment.variables.push_back({name, text, object.document().location(object.raw(name)),
                                      object.document().key_location(object.value(), name)});
   }
   return environment;

@@ -12,7 +12,7 @@
 /// | `training` | `micro_batch`, `grad_accum`, `seq`, `precision`, `activation_checkpointing`,
 /// `flash_attention`, `optimizer`, `framework`, `fsdp_wrap`, `zero_init`, `no_sync`, `bind_cores`,
 /// `note` |
-/// | `environment` | variables and their texts |
+/// | `environment` | variables and their texts (or numbers) |
 /// | `config_as`, `deepspeed_version` | as the flags of these names |
 /// | `ds_config` | a DeepSpeed file beside this one; read if the framework is deepspeed |
 /// | `measured` | `step_s`, `forward_s`, `oom_request_gib`, `oom_allocated_gib`,
@@ -58,8 +58,9 @@ struct ModelInputs {
 
 /// `intra_node`, `inter_node`.
 struct LinkInputs {
-  std::string kind;            ///< empty: not known
+  std::string kind;            ///< any word (cluster_of knows some); empty: not known
   std::optional<double> gbps;  ///< gigabits a second, one direction
+  SourceLocation where;        ///< of the kind
 };
 
 struct ClusterInputs {

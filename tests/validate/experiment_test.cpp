@@ -78,6 +78,19 @@ TEST(ExperimentModel, WhatTrains) {
             1536);
 }
 
+TEST(ExperimentModel, AdaptersOfASizedDecoder) {
+  const std::string sizes = R"({"n_params": 1601024, "layers": 2, "hidden": 256, "vocab": 100,
+                                "trainable": {"kind": "lora", "rank": 2, "targets": ["q_proj"],
+                                              "trainable_params": )";
+  // Rank 2 on 256 -> 768 of 2 layers: 2 x 1024 x 2.
+  EXPECT_EQ(trainable_parameter_count(model(sizes + "null}}")), 4096);
+  EXPECT_EQ(trainable_parameter_count(model(sizes + "300}}")), 256);
+  EXPECT_THAT(error_of([] {
+                return model(R"({"n_params": 1000, "trainable": {"kind": "lora", "rank": 2}})");
+              }),
+              HasSubstr("model: trainable.trainable_params: missing"));
+}
+
 TEST(ExperimentModel, ErrorsPointToTheFile) {
   EXPECT_THAT(error_of([] { return model(R"({"ref": "models/no_such.json"})"); }),
               HasSubstr("no_such.json"));
@@ -172,6 +185,19 @@ TEST(ExperimentCluster, ErrorsPointToTheCluster) {
   EXPECT_THAT(message, HasSubstr(R"(did you mean "A100-SXM4-80"?)"));
 }
 
+TEST(ExperimentCluster, KindsThatAreNotKnown) {
+  EXPECT_THAT(error_of([] {
+                return cluster(R"({"gpu": "A100-SXM4-80", "gpus_per_node": 8, "nodes": 1,
+                                   "intra_node": {"kind": "nvlnk"}})");
+              }),
+              HasSubstr(R"(cluster.intra_node.kind: found "nvlnk", expected one of nvlink, )"));
+  EXPECT_THAT(error_of([] {
+                return cluster(R"({"gpu": "A100-SXM4-80", "gpus_per_node": 8, "nodes": 1,
+                                   "inter_node": {"kind": "infinband"}})");
+              }),
+              HasSubstr(R"(did you mean "infiniband"?)"));
+}
+
 // ---- strategies ------------------------------------------------------------------------------
 
 ExperimentInputs deepspeed(const std::string& training, const std::string& file,
@@ -234,6 +260,17 @@ TEST(ExperimentStrategy, UnknownBatchesAreRefusedOrOne) {
       deepspeed(R"("micro_batch": null, "precision": "bf16")", "reported/z3_auto_batch.json");
   EXPECT_THAT(error_of([&] { return strategy(inputs); }), HasSubstr("auto"));
   EXPECT_EQ(strategy(inputs, UnknownBatch::One).train_batch, 8);
+}
+
+TEST(ExperimentStrategy, ABatchThatTheFileLeavesOut) {
+  for (const char* mode : {"auto", "deepspeed", "hf"}) {
+    const Strategy read = strategy(
+        deepspeed(kTraining, "reported/z3_auto_batch.json",
+                  R"("ds.train_batch_size": null, "ds.train_micro_batch_size_per_gpu": null,
+           "ds.gradient_accumulation_steps": null, "ds.gradient_clipping": 1)",
+                  format(R"(, "config_as": "{}")", mode)));
+    EXPECT_EQ(read.train_batch, 2 * 3 * 8) << mode;
+  }
 }
 
 TEST(ExperimentStrategy, NoSyncIsRefusedFromStage2On) {
