@@ -135,6 +135,16 @@ std::optional<std::int64_t> largest_size(Search& search, std::int64_t last) {
   return largest;
 }
 
+/// Micro steps of a step that differ in memory: the first, one that accumulates, the last. Those in
+/// between repeat the second, unless they route their tokens each in their own way.
+constexpr std::int64_t kMicroStepsThatDiffer = 3;
+
+Strategy without_repetition(const Experiment& experiment, Strategy strategy) {
+  if (varies(experiment.routing)) return strategy;
+  strategy.grad_accum = std::min(strategy.grad_accum, kMicroStepsThatDiffer);
+  return strategy;
+}
+
 std::int64_t data_parallel_size(const Strategy& strategy, int world_size) {
   return std::max<std::int64_t>(1, world_size / strategy.sequence_parallel_size);
 }
@@ -177,7 +187,8 @@ std::vector<int> cluster_sizes(const Cluster& cluster) {
   return sizes;
 }
 
-Limit least_gpus(const Experiment& experiment, const Strategy& strategy) {
+Limit least_gpus(const Experiment& experiment, const Strategy& given) {
+  const Strategy strategy = without_repetition(experiment, given);
   const int of_a_node = gpus_of_a_node(experiment.cluster);
   const int last = cluster_sizes(experiment.cluster).back();
   Search search(
@@ -200,7 +211,8 @@ Limit least_gpus(const Experiment& experiment, const Strategy& strategy) {
                              : std::nullopt);
 }
 
-Limit largest_micro_batch(const Experiment& experiment, const Strategy& strategy) {
+Limit largest_micro_batch(const Experiment& experiment, const Strategy& given) {
+  const Strategy strategy = without_repetition(experiment, given);
   Search search(
       [&](std::int64_t size) {
         Strategy changed = strategy;

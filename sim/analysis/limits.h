@@ -5,6 +5,9 @@
 /// What a GPU holds need not fall with the number of GPUs at every step (padding of shards, blocks
 /// of the allocator), so nothing relies on that alone: see each search.
 ///
+/// Of more than three micro steps in a step three are replayed, since the others repeat the second:
+/// the reports of the probes are those of three.
+///
 /// Not asked: whether it is fast, whether nodes beyond the first have a network, host memory.
 #pragma once
 

@@ -170,7 +170,7 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
 std::string job_part(Phase phase, int step) {
   if (phase == Phase::Init) return "initialisation";
   if (step == 0) return "first step";
-  return step < kFirstSteps ? format("step {}", step + 1) : "steady step";
+  return step < kFirstSteps ? "second step" : "steady step";
 }
 
 void set_machine(const Experiment& experiment, BuildOptions& options) {

@@ -49,7 +49,7 @@ inline constexpr ContextMemory kContextMemory;
 inline constexpr int kFirstSteps = 2;
 
 /// The part of the job that an operation of this phase and step lies in: "initialisation", "first
-/// step", "step 2" and so on, "steady step".
+/// step", "second step", "steady step".
 [[nodiscard]] std::string job_part(Phase phase, int step);
 
 /// The allocator of each rank of `program`.

@@ -45,7 +45,7 @@ struct MemoryReport {
   Bytes fragmentation;     ///< reserved and not allocated, when most is reserved (E7.7)
   Bytes context;           ///< CUDA context and NCCL buffers, outside the allocator (E1)
   Bytes peak_allocated, peak_reserved;
-  std::string peak_part;  ///< "initialisation", "first step", "step 2", "steady step"
+  std::string peak_part;  ///< "initialisation", "first step", "second step", "steady step"
   std::string peak_phase, peak_op;
   int flushes = 0;        ///< of the cache (E7.9), in a steady step
   int early_flushes = 0;  ///< before it

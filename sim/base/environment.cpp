@@ -23,6 +23,12 @@ bool continues_name(char c) {
   return begins_name(c) || (c >= '0' && c <= '9');
 }
 
+/// "BASH_FUNC_module%%=() {  eval ...", or "BASH_FUNC_module()=() {  eval ..." of some releases.
+bool is_function(std::string_view line) {
+  const std::string_view name = line.substr(0, line.find('='));
+  return name.starts_with("BASH_FUNC_") && (name.ends_with("%%") || name.ends_with("()"));
+}
+
 /// A value and whether a shell would expand it.
 struct Value {
   std::string text;
@@ -31,7 +37,7 @@ struct Value {
 
 class Reader {
  public:
-  Reader(std::string_view text, const std::string& name) : text_(text), file_(name) {
+  Reader(std::string_view text, std::string name) : text_(text), file_(std::move(name)) {
     if (text_.starts_with(kByteOrderMark)) next_ = line_begin_ = kByteOrderMark.size();
   }
 
@@ -160,7 +166,7 @@ void Reader::skip_function(const SourceLocation& begin) {
 
 void Reader::read_plain() {
   const SourceLocation named = here();
-  if (rest().starts_with("BASH_FUNC_")) {
+  if (is_function(rest())) {
     skip_function(named);
     return;
   }

@@ -17,7 +17,8 @@ std::span<const CommandEntry> commands() {
        "zerosim memory --params 7e9 --precision bf16\n"
        "  zerosim memory --accounting paper --params 7.5e9 --world 64\n"
        "  zerosim memory --like-deepspeed --params 2851e6 --largest-layer 32e6 --gpus-per-node 8\n"
-       "  zerosim memory --model llama-2-7b --cluster dgx-a100-80 --strategies zero2,zero3",
+       "  zerosim memory --model llama-2-7b --cluster dgx-a100-80 --strategies zero2,zero3\n"
+       "  zerosim memory --model llama-2-7b --cluster dgx-a100-80 --strategies zero3 --plot",
        make_memory_command},
       {"", "schedule", "The collectives that a rank issues, in order",
        "zerosim schedule --model gpt2 --world 4 --ds-config ds_zero3.json --json",

@@ -372,8 +372,10 @@ EnvironmentSettings environment_of(const ExperimentFlags& flags) {
 }
 
 GivenExperiment required_experiment(const ExperimentFlags& flags) {
-  GivenExperiment given{{required_model(flags), required_cluster(flags), {}, {}, {}}, {}, {}};
+  GivenExperiment given;
   Experiment& experiment = given.experiment;
+  experiment.model = required_model(flags);
+  experiment.cluster = required_cluster(flags);
   experiment.batch = batch_shape(flags, experiment.model, given.assumptions);
   experiment.routing = routing_of(flags, experiment.model, given.assumptions);
   EnvironmentSettings environment = environment_of(flags);

@@ -186,10 +186,14 @@ StrategyReport report_of(const Experiment& experiment, const Strategy& strategy)
   StrategyReport report;
   report.name = strategy.name;
   report.stage = strategy.framework == Framework::DeepSpeed ? strategy.zero.stage : 0;
-  report.memory = replayed_memory(experiment, strategy);
+  const Program program = memory_program(experiment, strategy);
+  AllocatorObserver observer(program, allocator_setup(experiment, program));
+  replay(program, observer);
+  report.memory = memory_report(experiment, strategy, program, observer);
   report.verdict = verdict_of(report.memory);
   report.assumptions =
-      merged({experiment.model.assumptions, experiment.cluster.assumptions, strategy.assumptions});
+      merged({experiment.model.assumptions, experiment.cluster.assumptions, strategy.assumptions,
+              program.assumptions, memory_assumptions(program)});
   report.warnings = strategy.warnings;
   return report;
 }

@@ -31,8 +31,17 @@ class Recorder final : public AllocationObserver {
     record(buffer, op, Bytes(-buffer.bytes.count()));
     return time;
   }
+  Seconds on_empty_cache(int rank_class, const Op& op, Seconds now) override {
+    const Seconds time = observer_.on_empty_cache(rank_class, op, now);
+    MemoryEvent& event = record(op);
+    event.emptied = true;
+    return time;
+  }
   bool poll_device(int rank_class, const DeviceProgress& progress) override {
     return observer_.poll_device(rank_class, progress);
+  }
+  [[nodiscard]] bool synchronized(int rank_class) const override {
+    return observer_.synchronized(rank_class);
   }
 
   std::vector<MemoryEvent> take() { return std::move(events_); }
@@ -40,22 +49,27 @@ class Recorder final : public AllocationObserver {
  private:
   void record(const Buffer& buffer, const Op& op, Bytes change) {
     if (buffer.place != MemoryPlace::Device) return;
-    const AllocatorSample& sample = observer_.samples(rank_class_).back();
-    MemoryEvent event;
-    event.step = op.step;
-    event.micro_step = op.micro_step;
-    event.phase = op.phase;
-    event.module = op.module;
+    MemoryEvent& event = record(op);
     event.owner = buffer.owner;
     event.memory_class = buffer.memory_class;
     event.stream = buffer.stream;
     event.bytes = change;
+    note_trouble(event);
+  }
+
+  /// What is held after `op`.
+  MemoryEvent& record(const Op& op) {
+    const AllocatorSample& sample = observer_.samples(rank_class_).back();
+    MemoryEvent& event = events_.emplace_back();
+    event.step = op.step;
+    event.micro_step = op.micro_step;
+    event.phase = op.phase;
+    event.module = op.module;
     event.allocated = sample.allocated;
     event.active = sample.active;
     event.reserved = sample.reserved;
     event.by_class = observer_.current(rank_class_);
-    note_trouble(event);
-    events_.push_back(event);
+    return event;
   }
 
   void note_trouble(MemoryEvent& event) {

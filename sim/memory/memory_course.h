@@ -18,7 +18,7 @@
 
 namespace zerosim {
 
-/// One allocation or free on the device, and what is held after it.
+/// One allocation or free on the device, or torch.cuda.empty_cache, and what is held after it.
 struct MemoryEvent {
   int step = 0;
   int micro_step = 0;
@@ -32,6 +32,7 @@ struct MemoryEvent {
   MemoryByClass by_class{};  ///< of `allocated`, in whole blocks
   bool flushed = false;      ///< on the device as it is, the cache was flushed for it (E7.9)
   bool failed = false;       ///< it is the first request that fails there
+  bool emptied = false;      ///< empty_cache (E7.14): of no buffer, no owner and no bytes
 };
 
 /// In host order. \param setup  `keep_samples` is of no account.

@@ -26,7 +26,8 @@ namespace zerosim {
 ///     bytes         as asked for; a free is negative
 ///     allocated, active, reserved    after it, on a GPU without limit (E7.7)
 ///     parameters .. live_parameters  of `allocated`
-///     on_gpu        "flush", "out_of_memory" or "": what happens on the GPU as it is
+///     on_gpu        "flush", "out_of_memory" or "": what happens on the GPU as it is;
+///                   "empty_cache": no change but that call, and no owner, class or stream
 ///
 /// \throws BackendError  if `out` takes no more.
 void write_memory_csv(const Program& program, const std::vector<MemoryEvent>& course,

@@ -33,6 +33,7 @@ std::string header() {
 }
 
 std::string_view trouble(const MemoryEvent& event) {
+  if (event.emptied) return "empty_cache";
   if (event.failed) return "out_of_memory";
   return event.flushed ? "flush" : "";
 }
@@ -40,12 +41,16 @@ std::string_view trouble(const MemoryEvent& event) {
 std::string row(const Program& program, std::size_t index, const MemoryEvent& event) {
   const std::string_view module =
       event.module.valid() ? program.module_names[event.module.index()] : std::string_view();
-  const std::vector<Stream>& streams = program.ranks.front().streams;
-  std::string line =
-      format("{},{},{},{},{},{},{},{},{},{},{},{}", index, event.step, event.micro_step,
-             to_string(event.phase), cell(module), cell(event.owner), to_string(event.memory_class),
-             cell(streams[event.stream.index()].name), event.bytes.count(), event.allocated.count(),
-             event.active.count(), event.reserved.count());
+  std::string line = format("{},{},{},{},{},{}", index, event.step, event.micro_step,
+                            to_string(event.phase), cell(module), cell(event.owner));
+  if (event.emptied) {
+    line += ",,";
+  } else {
+    const Stream& stream = program.ranks.front().streams[event.stream.index()];
+    line += format(",{},{}", to_string(event.memory_class), cell(stream.name));
+  }
+  line += format(",{},{},{},{}", event.bytes.count(), event.allocated.count(), event.active.count(),
+                 event.reserved.count());
   for (const Bytes bytes : event.by_class) line += format(",{}", bytes.count());
   return line + format(",{}\n", trouble(event));
 }

@@ -20,7 +20,7 @@ constexpr int kLabelColumns = 8;  // "  79.3 |"
 constexpr int kLeastColumnsOfAPart = 6;
 constexpr int kRowsPerLabel = 4;
 /// Of the limit: if less is ever reserved the plot ends above that.
-constexpr double kLittle = 0.3;
+constexpr double kLittle = 0.5;
 /// Free space above the highest value.
 constexpr double kAir = 1.05;
 
@@ -60,7 +60,9 @@ std::vector<Part> parts_of(const Course& course) {
     if (i > 0 && same_part(course[i], course[i - 1])) continue;
     if (!parts.empty()) parts.back().end = i;
     const MemoryEvent& event = course[i];
-    parts.push_back({job_part(event.phase, event.step), i, course.size(), 0});
+    const std::string name =
+        event.phase == Phase::Init ? "init" : job_part(event.phase, event.step);
+    parts.push_back({name, i, course.size(), 0});
   }
   return parts;
 }
@@ -115,6 +117,11 @@ std::vector<Column> columns_of(const Course& course, const std::vector<Part>& pa
       columns.push_back(column_of(course, begin, end, peak));
     }
   }
+  bool marked = false;  // once
+  for (Column& column : columns) {
+    column.has_peak = column.has_peak && !marked;
+    marked = marked || column.has_peak;
+  }
   return columns;
 }
 
@@ -156,8 +163,8 @@ char cell_of(const Column& column, const Scale& scale, int row, int limit_row) {
   if (const char letter = letter_at(*column.event, height)) return letter;
   const bool above_peak = row == 0 || letter_at(*column.event, scale.middle(row - 1)) != '\0';
   if (column.has_peak && above_peak) return kPeak;
-  if (height < static_cast<double>(column.reserved.count())) return kReserved;
-  return row == limit_row ? kLimit : ' ';
+  if (row == limit_row) return kLimit;
+  return height < static_cast<double>(column.reserved.count()) ? kReserved : ' ';
 }
 
 std::string trimmed(std::string line) {
@@ -165,13 +172,19 @@ std::string trimmed(std::string line) {
   return line + "\n";
 }
 
-std::string area(const std::vector<Column>& columns, const Scale& scale, int limit_row) {
+/// Of every fourth row: where it begins.
+std::string row_label(const Scale& scale, int row) {
+  if (row % kRowsPerLabel != 0) return "";
+  return format("{:.1f}", Bytes(std::llround(scale.lower(row))).gib());
+}
+
+std::string area(const std::vector<Column>& columns, const Scale& scale, Bytes limit) {
+  const int limit_row = scale.row_of(limit);
   std::string out;
   for (int row = scale.rows - 1; row >= 0; --row) {
-    const std::string label = row % kRowsPerLabel == 0
-                                  ? format("{:6.1f}", Bytes(std::llround(scale.lower(row))).gib())
-                                  : "";
-    std::string line = format("{:>6} |", label);
+    const std::string label =
+        row == limit_row ? format("{:.1f}", limit.gib()) : row_label(scale, row);
+    std::string line = format("{:>{}} |", label, kLabelColumns - 2);
     for (const Column& column : columns) line += cell_of(column, scale, row, limit_row);
     out += trimmed(std::move(line));
   }
@@ -180,11 +193,14 @@ std::string area(const std::vector<Column>& columns, const Scale& scale, int lim
 
 // ---- below the plot --------------------------------------------------------------------------
 
+/// A mark at the first column of each part but the first.
 std::string axis(const std::vector<Part>& parts) {
-  std::string out = std::string(kLabelColumns - 1, ' ');
-  for (const Part& part : parts)
-    out += "+" + std::string(static_cast<std::size_t>(part.columns) - 1, '-');
-  return out + "\n";
+  std::string line = std::string(kLabelColumns - 1, ' ') + "+";
+  for (const Part& part : parts) {
+    line += &part == parts.data() ? '-' : '+';
+    line += std::string(static_cast<std::size_t>(part.columns) - 1, '-');
+  }
+  return line + "\n";
 }
 
 /// Names of the parts, each below its first column.
@@ -221,6 +237,7 @@ std::string trouble(const std::vector<Column>& columns) {
 
 std::string legend(bool any_trouble) {
   std::vector<std::string> entries;
+  entries.reserve(kStyles.size() + 1);
   for (const ClassStyle& style : kStyles)
     entries.push_back(format("{} {}", style.letter, style.name));
   entries.push_back(format("{} reserved beyond that", kReserved));
@@ -264,10 +281,9 @@ std::string memory_plot(const Program& program, const std::vector<MemoryEvent>& 
   share_columns(parts, options.columns - kLabelColumns);
   const std::vector<Column> columns = columns_of(course, parts);
   const Scale scale = scale_of(columns, limit, options.rows);
-  const int limit_row = scale.row_of(limit);
   const std::string on_gpu = trouble(columns);
-  return title(program, limit, limit_row < scale.rows, course.size(), columns.size()) + "\n" +
-         area(columns, scale, limit_row) + axis(parts) + part_names(parts) + phases(columns) +
+  return title(program, limit, scale.row_of(limit) < scale.rows, course.size(), columns.size()) +
+         "\n" + area(columns, scale, limit) + axis(parts) + part_names(parts) + phases(columns) +
          on_gpu + "\n" + peak_sentence(program, course) + legend(!on_gpu.empty());
 }
 

@@ -131,6 +131,10 @@ std::string comparison_title(const Comparison& comparison) {
 
 // ---- memory of several strategies ------------------------------------------------------------
 
+std::string cache_flushes(int count) {
+  return format("{} cache flush{}", count, count == 1 ? "" : "es");
+}
+
 std::string allocator_sentence(const MemoryReport& memory) {
   if (memory.failure) {
     return format(
@@ -141,11 +145,11 @@ std::string allocator_sentence(const MemoryReport& memory) {
         gib(memory.failure->free));
   }
   if (memory.flushes > 0) {
-    return format("{} cache flushes a step, which take {} ms of it", memory.flushes,
-                  milliseconds(memory.flush_time));
+    return format("{} a step, which {} {} ms of it", cache_flushes(memory.flushes),
+                  memory.flushes == 1 ? "takes" : "take", milliseconds(memory.flush_time));
   }
   return memory.early_flushes > 0
-             ? format("{} cache flushes before a steady step, none in it", memory.early_flushes)
+             ? format("{} before a steady step, none in it", cache_flushes(memory.early_flushes))
              : format("{} GiB ({} %) stay free", gib(headroom(memory)),
                       percent(share_of(headroom(memory), memory.capacity)));
 }
@@ -164,18 +168,20 @@ Metrics job_metrics() {
        [](const Report& r, int) { return gib(r.memory.steady_allocated); }},
       {"  the whole job, allocated",
        [](const Report& r, int) { return gib(r.memory.peak_allocated); }},
-      {"  the whole job, reserved",
+      {"  reserved, without a limit",
        [](const Report& r, int) { return gib(r.memory.peak_reserved); }},
       {"  CUDA context and NCCL", [](const Report& r, int) { return gib(r.memory.context); }},
-      {"  nvidia-smi shows at most", [](const Report& r, int) { return gib(needed(r.memory)); }},
-      {"  headroom", [](const Report& r, int) { return gib(headroom(r.memory)); }},
+      {"  nvidia-smi shows at most",
+       [](const Report& r, int) { return gib(std::min(needed(r.memory), r.memory.capacity)); }},
+      {"  headroom, without a limit", [](const Report& r, int) { return gib(headroom(r.memory)); }},
       {"  headroom (% of the GPU)",
        [](const Report& r, int) {
          return percent(share_of(headroom(r.memory), r.memory.capacity));
        }},
       {"cache flushes, start + a step",
        [](const Report& r, int) {
-         return format("{} + {}", r.memory.early_flushes, r.memory.flushes);
+         return r.memory.failure ? std::string("-")
+                                 : format("{} + {}", r.memory.early_flushes, r.memory.flushes);
        }},
       {"part of the job at the peak",
        [](const Report& r, int width) { return part_text(r.memory.peak_part, width); }},

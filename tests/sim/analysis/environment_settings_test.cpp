@@ -8,8 +8,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using namespace literals;
-
 EnvironmentSettings read(const std::string& text) {
   return environment_settings(parse_environment(text, "job.env"));
 }
@@ -61,8 +59,10 @@ TEST(EnvironmentSettings, TheLastOneCounts) {
 
 TEST(EnvironmentSettings, ErrorsAreAtTheOption) {
   // export PYTORCH_CUDA_ALLOC_CONF=" is 32 characters, then max_split_size_mb:512, another 22.
-  EXPECT_EQ(error_of("A=1\nexport PYTORCH_CUDA_ALLOC_CONF=\"max_split_size_mb:512,expandable_segment:True\""),
-            "job.env:2:55: unknown option \"expandable_segment\"; did you mean \"expandable_segments\"?");
+  EXPECT_EQ(
+      error_of(
+          "A=1\nexport PYTORCH_CUDA_ALLOC_CONF=\"max_split_size_mb:512,expandable_segment:True\""),
+      "job.env:2:55: unknown option \"expandable_segment\"; did you mean \"expandable_segments\"?");
   EXPECT_EQ(error_of("export PYTORCH_CUDA_ALLOC_CONF=$CONF"),
             "job.env:1:32: PYTORCH_CUDA_ALLOC_CONF: found \"$CONF\", expected a value that no "
             "shell has to expand");

@@ -82,7 +82,7 @@ TEST_P(Limits, LeastGpusIsTheFirstThatIsEnoughOneByOne) {
 TEST_P(Limits, LargestMicroBatchIsTheLastThatIsEnoughOneByOne) {
   const Limit limit = largest_micro_batch(experiment, strategy);
   std::optional<std::int64_t> largest;
-  const std::int64_t beyond = 2 * limit.size.value_or(0) + 4;
+  const std::int64_t beyond = limit.size.value_or(0) + 8;
   for (std::int64_t size = 1; size <= beyond; ++size) {
     PlacedStrategy placed{experiment, strategy};
     placed.strategy.micro_batch = size;
@@ -147,6 +147,37 @@ TEST(ClusterSizes, EachCountOfTheFirstNodeThenWholeNodes) {
   const std::vector<int> threes = cluster_sizes(load_cluster("a10x4-pcie", 400, 3));
   EXPECT_THAT(std::vector<int>(threes.begin(), threes.begin() + 5), ElementsAre(1, 2, 3, 6, 9));
   EXPECT_EQ(threes.back(), 2400);  // twice as many as there are
+}
+
+class ManyMicroSteps : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ManyMicroSteps, TakeAsMuchMemoryAsThree) {
+  const Experiment experiment = experiment_of("gpt2", "dgx1-v100-16", 1, 64);
+  Strategy strategy = strategy_of(GetParam(), experiment);
+  strategy.grad_accum = 3;
+  const MemoryReport three = replayed_memory(experiment, strategy);
+  strategy.grad_accum = 7;
+  const MemoryReport seven = replayed_memory(experiment, strategy);
+  EXPECT_EQ(seven.peak_allocated, three.peak_allocated);
+  EXPECT_EQ(seven.peak_reserved, three.peak_reserved);
+  EXPECT_EQ(verdict_of(seven), verdict_of(three));
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, ManyMicroSteps,
+                         ::testing::Values("ddp", "zero0", "zero1", "zero2", "zero3", "fsdp",
+                                           "fsdp_grad_op", "fsdp2", "hsdp"));
+
+TEST(LargestMicroBatch, IsThatOfAllMicroSteps) {
+  const Experiment experiment = experiment_of("qwen2-1.5b", "dgx1-v100-16", 1, 512);
+  Strategy strategy = strategy_of("zero2", experiment);
+  strategy.grad_accum = 8;
+  PlacedStrategy placed{experiment, strategy};
+  const Limit limit = largest_micro_batch(experiment, strategy);
+  ASSERT_TRUE(limit.size);
+  placed.strategy.micro_batch = *limit.size;
+  EXPECT_TRUE(is_enough(placed));
+  ++placed.strategy.micro_batch;
+  EXPECT_FALSE(is_enough(placed));
 }
 
 TEST(LeastGpus, EndsWhereMoreNodesDoNotHelp) {

@@ -61,9 +61,10 @@ TEST(Environment, AsShellsHaveIt) {
 }
 
 TEST(Environment, FunctionsAreSkipped) {
-  EXPECT_THAT(read("A=1\nBASH_FUNC_module%%=() {  eval `modulecmd bash $*`\n}\nB=2\n"
-                   "BASH_FUNC_which%%=() { echo; }\nC=3"),
-              ElementsAre(Pair("A", "1"), Pair("B", "2"), Pair("C", "3")));
+  EXPECT_THAT(
+      read("A=1\nBASH_FUNC_module%%=() {  eval `modulecmd bash $*`\n}\nB=2\n"
+           "BASH_FUNC_which()=() { echo; }\nC=3\nBASH_FUNC_READS=8"),
+      ElementsAre(Pair("A", "1"), Pair("B", "2"), Pair("C", "3"), Pair("BASH_FUNC_READS", "8")));
 }
 
 TEST(Environment, PlacesAreThoseOfTheValue) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <sstream>
@@ -5,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
 #include "tests/sim/cli/process.h"
 
 namespace zerosim::testing {
@@ -106,6 +108,73 @@ TEST(MemoryCommand, ReplaysAStepWithoutTime) {
     before = memory["model_states"].asInt64();
     EXPECT_NE(memory["peak_op"], "") << strategy["name"].asString();
   }
+}
+
+/// `zerosim memory` for one strategy of a small model, and more.
+std::vector<std::string> one_strategy(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"memory",    "--model",     cli_data("tiny_llama.json"),
+                                    "--cluster", "dgx-a100-80", "--strategies",
+                                    "zero3"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(MemoryCommand, TellsLeastGpusAndLargestMicroBatch) {
+  const JsonDocument json = zerosim_json(one_strategy({"--seq", "128"}));
+  const JsonValue& strategy = json.root()["strategies"][0];
+  EXPECT_EQ(strategy["minimum_gpus"], 1);
+  EXPECT_GE(strategy["largest_micro_batch"].asInt64(), 2);
+  EXPECT_EQ(strategy["tried"]["gpus"].size(), 1U);
+  const JsonDocument without = zerosim_json(one_strategy({"--no-limits"}));
+  EXPECT_FALSE(without.root()["strategies"][0].isMember("minimum_gpus"));
+}
+
+TEST(MemoryCommand, WritesATimelineAndPlotsIt) {
+  const std::string path = ::testing::TempDir() + "zerosim_memory_timeline.csv";
+  const Outcome outcome = run_zerosim(one_strategy({"--no-limits", "--timeline", path, "--plot"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, ::testing::StartsWith("zero3: memory of the job, GiB; about "));
+  EXPECT_THAT(outcome.out, HasSubstr("\n* peak: "));
+  std::istringstream rows(read_file(path));
+  std::string header;
+  std::getline(rows, header);
+  EXPECT_THAT(header, ::testing::StartsWith("event,step,micro_step,phase,module,owner,class,"));
+  // The largest value of "allocated", the tenth column, is the report's peak.
+  std::int64_t peak = 0;
+  for (std::string row; std::getline(rows, row);) {
+    std::istringstream cells(row);
+    std::string cell;
+    for (int column = 0; column < 10; ++column) std::getline(cells, cell, ',');
+    peak = std::max(peak, static_cast<std::int64_t>(std::stoll(cell)));
+  }
+  const JsonDocument json = zerosim_json(one_strategy({"--no-limits"}));
+  EXPECT_EQ(peak, json.root()["strategies"][0]["memory"]["peak_allocated"].asInt64());
+}
+
+TEST(MemoryCommand, TheEnvironmentTunesTheAllocator) {
+  const auto memory_with = [](const std::string& file) {
+    return zerosim_json(one_strategy({"--no-limits", "--env", cli_data(file)}));
+  };
+  const JsonDocument given = zerosim_json(one_strategy({"--no-limits"}));
+  const JsonDocument expandable = memory_with("expandable_segments.env");
+  const JsonValue& strategy = expandable.root()["strategies"][0];
+  // Pages of 20 MiB in place of whole segments, and blocks that are split to the last 512 bytes
+  // (E7.13): less is reserved and, in whole blocks, allocated.
+  for (const char* peak : {"peak_allocated", "peak_reserved"}) {
+    EXPECT_LT(strategy["memory"][peak].asInt64(),
+              given.root()["strategies"][0]["memory"][peak].asInt64());
+  }
+  std::vector<std::string> assumptions;
+  for (const JsonValue& sentence : strategy["assumptions"]) {
+    assumptions.push_back(sentence.asString());
+  }
+  EXPECT_THAT(assumptions,
+              ::testing::Contains("environment: not used yet: NCCL_DEBUG, OMP_NUM_THREADS"));
+  ASSERT_EQ(strategy["warnings"].size(), 1U);
+  EXPECT_THAT(strategy["warnings"][0]["message"].asString(),
+              HasSubstr("expandable_segments.env:6:1: NCCL_P2P_DISABEL is no known variable; did "
+                        "you mean \"NCCL_P2P_DISABLE\"?"));
+  EXPECT_EQ(expandable.root()["inputs"]["files"].size(), 2U);
 }
 
 }  // namespace

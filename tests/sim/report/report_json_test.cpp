@@ -67,5 +67,28 @@ TEST(MemoryComparisonJson, HasMemoryAndVerdictButNoTimes) {
   EXPECT_EQ(json["strategies"][0]["memory"]["peak_allocated"].asInt64(), std::int64_t{21} << 30);
 }
 
+TEST(MemoryComparisonJson, LimitsHaveTheirKeys) {
+  MemoryLimits limits;
+  limits.gpus.size = 4;
+  MemoryReport memory;
+  memory.peak_reserved = Bytes(5);
+  memory.context = Bytes(2);
+  limits.gpus.probes = {{1, std::nullopt, "groups of 4"}, {4, memory, ""}};
+  const JsonValue json = memory_comparison_json(sample_comparison({"ddp"}), {limits});
+  const JsonValue& strategy = json["strategies"][0];
+  EXPECT_EQ(strategy["minimum_gpus"], 4);
+  EXPECT_TRUE(strategy["largest_micro_batch"].isNull());
+  EXPECT_TRUE(strategy.isMember("largest_micro_batch"));
+  const JsonValue& tried = strategy["tried"]["gpus"];
+  ASSERT_EQ(tried.size(), 2U);
+  EXPECT_EQ(tried[0]["refusal"], "groups of 4");
+  EXPECT_TRUE(tried[0]["needed"].isNull());
+  EXPECT_EQ(tried[0]["verdict"], "does_not_fit");
+  EXPECT_EQ(tried[1]["size"], 4);
+  EXPECT_EQ(tried[1]["needed"].asInt64(), 7);
+  EXPECT_EQ(tried[1]["verdict"], "fits");
+  EXPECT_EQ(strategy["tried"]["micro_batch"].size(), 0U);
+}
+
 }  // namespace
 }  // namespace zerosim

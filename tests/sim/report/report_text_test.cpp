@@ -1,5 +1,7 @@
 #include "sim/report/report_text.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,13 +121,64 @@ TEST(StrategyText, ShowsEachSection) {
   EXPECT_LE(widest_line(text), 100U);
 }
 
-TEST(MemoryComparisonText, HasNoTimes) {
-  const std::string text = memory_comparison_text(sample_comparison({"ddp", "zero2"}));
-  EXPECT_THAT(text, HasSubstr("model states, ZeRO paper (GiB)  11.00  11.00\n"));
-  // 22 of 40 GiB.
-  EXPECT_THAT(text, HasSubstr("  % of the GPU's memory          55.0   55.0\n"));
-  EXPECT_THAT(text, HasSubstr("zero2: peak at ipg_bucket in model.layers.1.mlp\n"));
+TEST(MemoryComparisonText, GoesFromASteadyStepToWhatAMonitorShows) {
+  const std::string whole = memory_comparison_text(sample_comparison({"ddp", "zero2"}));
+  const std::string text = collapsed(whole);
+  EXPECT_THAT(text, HasSubstr(" a steady step, allocated 21.00 21.00\n"));
+  EXPECT_THAT(text, HasSubstr(" reserved, without a limit 21.25 21.25\n"));
+  // 21.25 + 0.75 of 40 GiB.
+  EXPECT_THAT(text, HasSubstr(" nvidia-smi shows at most 22.00 22.00\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(" headroom, without a limit 18.00 18.00\n headroom (% of the GPU) 45.0 45.0\n"));
+  EXPECT_THAT(text, HasSubstr("cache flushes, start + a step 0 + 2 0 + 2\n"));
+  EXPECT_THAT(text, HasSubstr("part of the job at the peak steady step steady step\n"));
+  EXPECT_THAT(text, HasSubstr("model states, ZeRO paper (GiB) 11.00 11.00\n"));
+  EXPECT_THAT(text, HasSubstr("zero2: peak at ipg_bucket in model.layers.1.mlp; 2 cache flushes a "
+                              "step, which take 12.3 ms of it\n"));
   EXPECT_THAT(text, Not(HasSubstr("tokens/s")));
+  EXPECT_THAT(text, Not(HasSubstr("least GPUs")));
+  EXPECT_LE(widest_line(whole), 100U);
+}
+
+TEST(MemoryComparisonText, AMonitorNeverShowsMoreThanTheGpuHas) {
+  Comparison comparison = sample_comparison({"ddp"});
+  comparison.strategies.front().memory.peak_reserved = 50_GiB;  // 50.75 of 40 GiB
+  const std::string text = collapsed(memory_comparison_text(comparison));
+  EXPECT_THAT(text,
+              HasSubstr(" nvidia-smi shows at most 40.00\n headroom, without a limit -10.75"));
+}
+
+TEST(MemoryComparisonText, SaysWhereAJobEnds) {
+  Comparison comparison = sample_comparison({"ddp"});
+  MemoryReport& memory = comparison.strategies.front().memory;
+  memory.failure = MemoryFailure{1_GiB, 20_GiB, 21_GiB, 512_MiB, "first step", "bwd", "gradient"};
+  const std::string text = collapsed(memory_comparison_text(comparison));
+  EXPECT_THAT(text, HasSubstr("cache flushes, start + a step -\n"));
+  EXPECT_THAT(text, HasSubstr("out of memory in the first step, phase \"bwd\": 1.00\nGiB"));
+}
+
+TEST(MemoryComparisonText, LimitsSayWhatWasTried) {
+  const auto limit = [](std::optional<std::int64_t> size, std::vector<std::int64_t> tried) {
+    Limit made;
+    made.size = size;
+    for (const std::int64_t probe : tried) made.probes.push_back({probe, MemoryReport(), ""});
+    return made;
+  };
+  MemoryLimits some{limit(3, {1, 2, 3}), limit(5, {1, 2, 4, 8, 6, 5, 7})};
+  some.gpus.probes[0] = {1, std::nullopt, "too few"};
+  const MemoryLimits none{limit(std::nullopt, {1, 16}), limit(std::nullopt, {1})};
+  const std::string whole =
+      memory_comparison_text(sample_comparison({"zero2", "ddp"}), {some, none});
+  const std::string text = collapsed(whole);
+  EXPECT_THAT(text, HasSubstr("least GPUs 3 none\nlargest micro batch 5 none\n"));
+  EXPECT_LE(widest_line(whole), 100U);
+  std::string one_line = text;
+  std::replace(one_line.begin(), one_line.end(), '\n', ' ');
+  EXPECT_THAT(one_line, HasSubstr("of it; at least 3 GPUs (tried 1 (refused), 2, 3); micro batch "
+                                  "at most 5 (tried 1, 2, 4, 8, 6, 5, 7) "));
+  EXPECT_THAT(one_line, HasSubstr("no number of GPUs is enough (tried 1, 16); no micro batch fits "
+                                  "(tried 1) "));
 }
 
 }  // namespace

@@ -1,0 +1,1 @@
+set BASH_FUNC_READS=8; export X=$Y
