@@ -30,6 +30,16 @@ std::optional<Bytes> outside_pytorch(const OomFigures& figures) {
   return std::max(figures.total->bytes - figures.free->bytes - figures.reserved->bytes, Bytes(0));
 }
 
+/// Of it what other processes hold, as far as the message tells.
+std::optional<Bytes> other_processes(const OomFigures& figures) {
+  if (figures.others) return figures.others->bytes;
+  if (!figures.total || !figures.free || !figures.process) return std::nullopt;
+  const Bytes outside = figures.total->bytes - figures.free->bytes - figures.process->bytes;
+  const Bytes rounding =
+      figures.total->tolerance + figures.free->tolerance + figures.process->tolerance;
+  return outside > rounding + rounding ? outside : Bytes(0);
+}
+
 std::string fragmentation_sentence(const OomFigures& figures) {
   const std::string unused = size_text(*figures.unallocated());
   const std::string request = size_text(figures.request->bytes);
@@ -39,28 +49,37 @@ std::string fragmentation_sentence(const OomFigures& figures) {
         "no piece that large (E7).",
         unused, request);
   }
-  return format("Not fragmentation: PyTorch held only {} that it did not use, less than the {} it "
-                "asked for.",
-                unused, request);
+  return format(
+      "Not fragmentation: PyTorch held only {} that it did not use, less than the {} it "
+      "asked for.",
+      unused, request);
 }
 
 /// What lies outside of PyTorch's allocator. \param expected  of the simulation, if there is one.
-std::optional<std::string> outside_sentence(const OomFigures& figures,
-                                            std::optional<Bytes> expected) {
-  if (figures.others) {
-    return format("Other processes hold {} of this GPU.", size_text(figures.others->bytes));
+std::vector<std::string> outside_sentences(const OomFigures& figures,
+                                           std::optional<Bytes> expected) {
+  std::vector<std::string> sentences;
+  const std::optional<Bytes> others = other_processes(figures);
+  if (others && *others > Bytes(0)) {
+    sentences.push_back(format("Other processes hold {} of this GPU.", size_text(*others)));
   }
   const std::optional<Bytes> outside = outside_pytorch(figures);
-  if (!outside) return std::nullopt;
-  // A context with its kernels and a few communicators take up to some 2 GiB (E1).
-  const Bytes usual = expected.value_or(Bytes(0)) + 2_GiB;
-  if (*outside > usual) {
-    return format("{} are neither free nor PyTorch's, more than the CUDA context and NCCL take: "
-                  "look for other processes on this GPU (nvidia-smi).",
-                  size_text(*outside));
+  if (!outside) return sentences;
+  const Bytes own = std::max(*outside - others.value_or(Bytes(0)), Bytes(0));
+  // A context with its kernels and NCCL's buffers of a few communicators (E1).
+  constexpr Bytes kUsual = 3_GiB;
+  if (!others && own > std::max(expected.value_or(Bytes(0)), kUsual)) {
+    sentences.push_back(
+        format("{} are neither free nor PyTorch's, more than the CUDA context and NCCL take: look "
+               "for other processes on this GPU (nvidia-smi).",
+               size_text(own)));
+  } else {
+    const std::string simulated =
+        expected ? format(" ({} in the simulation)", size_text(*expected)) : "";
+    sentences.push_back(format("{} are outside PyTorch's allocator: CUDA context, kernels, NCCL{}.",
+                               size_text(own), simulated));
   }
-  return format("{} are outside PyTorch's allocator: CUDA context, kernels, NCCL.",
-                size_text(*outside));
+  return sentences;
 }
 
 void add_message_evidence(const OomFigures& figures, std::optional<Bytes> context,
@@ -68,7 +87,9 @@ void add_message_evidence(const OomFigures& figures, std::optional<Bytes> contex
   if (figures.unallocated() && figures.request) {
     evidence.push_back(fragmentation_sentence(figures));
   }
-  if (auto outside = outside_sentence(figures, context)) evidence.push_back(*std::move(outside));
+  for (std::string& sentence : outside_sentences(figures, context)) {
+    evidence.push_back(std::move(sentence));
+  }
 }
 
 /// What fragmentation is answered with, by the message's own figures.
@@ -90,7 +111,8 @@ struct OwnerWords {
 };
 /// Buffers whose names alone say too little.
 constexpr std::array<OwnerWords, 14> kOwners = {{
-    {"adam_root", "the root of Adam's second moment, a temporary of an optimizer that is not fused"},
+    {"adam_root",
+     "the root of Adam's second moment, a temporary of an optimizer that is not fused"},
     {"adam_quotient",
      "Adam's quotient, the second temporary of an optimizer that is not fused, beside the root"},
     {"optimizer_temporary", "a temporary of an Adam that is not fused"},
@@ -131,7 +153,8 @@ std::string_view phase_words(Phase phase) {
 }
 
 std::string ordinal_text(int earlier, Bytes bytes) {
-  if (earlier == 0) return "";
+  constexpr int kFew = 3;
+  if (earlier == 0 || earlier > kFew) return "";
   return format(" {} of this size {} live already.",
                 earlier == 1 ? "One buffer" : format("{} buffers", earlier),
                 earlier == 1 ? "is" : "are") +
@@ -141,9 +164,8 @@ std::string ordinal_text(int earlier, Bytes bytes) {
 /// \param shown  the size as the message has it, or of the simulated request.
 std::string request_sentence(const std::string& shown, const RequestMoment& moment,
                              const std::string& formula, OomMatch match) {
-  std::string text = match == OomMatch::Near
-                         ? format("{} is nearly {}", shown, size_text(moment.bytes))
-                         : shown;
+  std::string text =
+      match == OomMatch::Near ? format("{} is nearly {}", shown, size_text(moment.bytes)) : shown;
   if (!formula.empty()) text += " = " + formula;
   text += format(": {}", owner_words(moment.owner));
   if (!moment.module_name.empty()) text += " of " + moment.module_name;
@@ -173,25 +195,37 @@ std::string larger_than_all(Bytes asked, const RequestMoment& largest, const Bat
   std::string text = format("No buffer of the simulated job is that large; its largest is {}, {}.",
                             owner_words(largest.owner), size_text(largest.bytes));
   if (!depends_on_tokens(largest.cause)) return text;
-  const double times = static_cast<double>(asked.count()) /
-                       static_cast<double>(largest.bytes.count());
+  const double times =
+      static_cast<double>(asked.count()) / static_cast<double>(largest.bytes.count());
   const double tokens = static_cast<double>(batch.tokens()) * times;
-  return text + format(" It grows with the micro batch: if it is what was asked for, the job had {} "
-                       "tokens there, not {}.",
-                       count_text(tokens), batch.tokens());
+  return text + format(
+                    " It grows with the micro batch: if it is what was asked for, the job had {} "
+                    "tokens there, not {}.",
+                    count_text(tokens), batch.tokens());
 }
 
 std::string not_found_sentence(const OomFigures& figures, const std::string& formula,
                                const RequestSearch& search, const BatchShape& batch) {
   const Bytes asked = figures.request->bytes;
-  std::string text = formula.empty()
-                         ? format("{}: {}.", size_text(asked), size_in_elements(asked))
-                         : format("{} = {}.", size_text(asked), formula);
+  std::string text = formula.empty() ? format("{}: {}.", size_text(asked), size_in_elements(asked))
+                                     : format("{} = {}.", size_text(asked), formula);
   if (search.largest && asked > search.largest->bytes) {
     return text + " " + larger_than_all(asked, *search.largest, batch);
   }
-  return text + " The simulated job asks for nothing of this size: the real one differs from it in "
-                "model, batch or configuration.";
+  return text +
+         " The simulated job asks for nothing of this size: the real one differs from it in "
+         "model, batch or configuration.";
+}
+
+std::string too_early_sentence(const OomFigures& figures, const std::string& formula,
+                               const RequestMoment& moment) {
+  const Bytes asked = figures.request->bytes;
+  return format(
+      "{}{}: the simulated job asks for that much only as {}, {}, where {:.2f} GiB are "
+      "allocated. So it is another buffer of this size that failed: the real job's "
+      "configuration differs.",
+      size_text(asked), formula.empty() ? "" : " = " + formula, owner_words(moment.owner),
+      phase_words(moment.phase), moment.allocated.gib());
 }
 
 // ---- causes ------------------------------------------------------------------------------------
@@ -209,9 +243,8 @@ std::vector<CauseShare> transient_shares(const RequestMoment& moment) {
     const Bytes own = cause == moment.cause ? moment.bytes : Bytes(0);
     if (cause != MemoryCause::ModelStates) shares.push_back({cause, moment.by_cause[i] + own});
   }
-  std::stable_sort(shares.begin(), shares.end(), [](const CauseShare& a, const CauseShare& b) {
-    return a.bytes > b.bytes;
-  });
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const CauseShare& a, const CauseShare& b) { return a.bytes > b.bytes; });
   return shares;
 }
 
@@ -225,7 +258,8 @@ void add_code(std::vector<std::string>& causes, std::string_view code) {
 }
 
 /// \param available  to the allocator.
-void add_moment_causes(const RequestMoment& moment, Bytes available,
+/// \param own        whether the moment's request is the one that failed.
+void add_moment_causes(const RequestMoment& moment, Bytes available, bool own,
                        std::vector<std::string>& causes) {
   constexpr double kSmall = 1.0 / 20;
   constexpr double kLarge = 1.0 / 3;
@@ -236,7 +270,7 @@ void add_moment_causes(const RequestMoment& moment, Bytes available,
       add_code(causes, to_string(share.cause));
     }
   }
-  add_code(causes, to_string(moment.cause));
+  if (own) add_code(causes, to_string(moment.cause));
   if (states_of(moment).gib() >= kLarge * available.gib()) add_code(causes, states);
 }
 
@@ -246,9 +280,8 @@ std::string share_text(const RequestMoment& moment) {
   for (std::size_t i = 0; i < kMemoryCauses; ++i) {
     shares.push_back({static_cast<MemoryCause>(i), moment.by_cause[i]});
   }
-  std::stable_sort(shares.begin(), shares.end(), [](const CauseShare& a, const CauseShare& b) {
-    return a.bytes > b.bytes;
-  });
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const CauseShare& a, const CauseShare& b) { return a.bytes > b.bytes; });
   constexpr double kWorthTelling = 0.005;  // GiB: below, two decimals show nothing
   for (const CauseShare& share : shares) {
     if (share.bytes.gib() < kWorthTelling) continue;
@@ -257,11 +290,14 @@ std::string share_text(const RequestMoment& moment) {
   return join(parts, ", ");
 }
 
-std::string filled_sentence(const RequestMoment& moment, const OomFigures& figures) {
-  std::string text = format("Before it {:.2f} GiB are allocated in the simulation",
-                            moment.allocated.gib());
+/// \param own  whether the moment's request is the one that failed.
+std::string filled_sentence(const RequestMoment& moment, bool own, const OomFigures& figures) {
+  std::string text =
+      own ? format("Before it {:.2f} GiB are allocated in the simulation", moment.allocated.gib())
+          : format("Nearest to that, the simulation has {:.2f} GiB allocated {}, before {}",
+                   moment.allocated.gib(), phase_words(moment.phase), owner_words(moment.owner));
   if (figures.allocated) {
-    text += format(" ({:.2f} GiB in the message)", figures.allocated->bytes.gib());
+    text += format(" (in the message {:.2f} GiB)", figures.allocated->bytes.gib());
   }
   const std::string shares = share_text(moment);
   return text + (shares.empty() ? "." : ": " + shares + ".");
@@ -288,6 +324,15 @@ struct Job {
   RequestSearch search;
 };
 
+/// Whether a request can have failed although it finds so little allocated: a quarter of the GPU is
+/// more than fragmentation and a model that differs a little explain.
+bool is_too_early(const Job& job, const RequestMoment& moment) {
+  constexpr double kMostApart = 0.25;
+  const std::optional<Bytes> allocated = job.figures.allocated_at_most(job.search.context);
+  return allocated &&
+         (*allocated - moment.allocated).gib() > kMostApart * job.memory.capacity.gib();
+}
+
 void find_request(const Job& job, OomExplanation& result) {
   const OomFigures& figures = job.figures;
   if (!figures.request) {
@@ -300,14 +345,20 @@ void find_request(const Job& job, OomExplanation& result) {
                  : job.search.near ? OomMatch::Near
                                    : OomMatch::NotFound;
   result.found = job.search.exact ? job.search.exact : job.search.near;
+  if (result.found && is_too_early(job, *result.found)) result.match = OomMatch::TooEarly;
 }
 
 void tell_request(const Job& job, OomExplanation& result) {
   const OomFigures& figures = job.figures;
+  if (result.match == OomMatch::TooEarly) {
+    const RequestMoment& moment = *result.found;
+    result.formula = formula_text(moment.bytes, Bytes(0), &moment, job.experiment, job.strategy);
+    result.request = too_early_sentence(figures, result.formula, moment);
+    return;
+  }
   if (result.found) {
     const RequestMoment& moment = *result.found;
-    result.formula =
-        formula_text(moment.bytes, Bytes(0), &moment, job.experiment, job.strategy);
+    result.formula = formula_text(moment.bytes, Bytes(0), &moment, job.experiment, job.strategy);
     const Bytes shown = figures.request ? figures.request->bytes : moment.bytes;
     if (result.match == OomMatch::NotLookedFor) {
       result.request = format("The job fits in the simulation; most is allocated after {}, {}.",
@@ -324,13 +375,19 @@ void tell_request(const Job& job, OomExplanation& result) {
                                       batch_of(job.experiment, job.strategy));
 }
 
+/// The moment of the simulated job that is nearest to that of the message.
+const std::optional<RequestMoment>& held_moment(const Job& job, const OomExplanation& result) {
+  if (result.found && result.match != OomMatch::TooEarly) return result.found;
+  return job.search.as_full ? job.search.as_full : job.search.fullest;
+}
+
 void add_causes(const Job& job, OomExplanation& result) {
   const Bytes capacity = job.figures.total ? job.figures.total->bytes : job.memory.capacity;
   const Bytes available = capacity - job.memory.context;
   if (is_fragmented(job.figures)) add_code(result.causes, "fragmentation");
   if (is_unshared(job.experiment, job.strategy)) add_code(result.causes, "no_sharding");
-  if (result.found) {
-    add_moment_causes(*result.found, available, result.causes);
+  if (result.found && result.match != OomMatch::TooEarly) {
+    add_moment_causes(*result.found, available, true, result.causes);
     return;
   }
   const RequestSearch& search = job.search;
@@ -338,8 +395,8 @@ void add_causes(const Job& job, OomExplanation& result) {
   if (larger && depends_on_tokens(search.largest->cause)) {
     add_code(result.causes, to_string(search.largest->cause));
   }
-  const std::optional<RequestMoment>& moment = search.as_full ? search.as_full : search.fullest;
-  if (moment) add_moment_causes(*moment, available, result.causes);
+  const std::optional<RequestMoment>& moment = held_moment(job, result);
+  if (moment) add_moment_causes(*moment, available, false, result.causes);
 }
 
 void add_ways(const Job& job, bool timed, OomExplanation& result) {
@@ -350,12 +407,12 @@ void add_ways(const Job& job, bool timed, OomExplanation& result) {
   if (!result.simulated_fits || says_otherwise) {
     result.ways_out = ways_out(job.experiment, job.strategy, options);
   }
+  if (!is_fragmented(job.figures)) return;
   const bool has_it = std::any_of(
-      result.ways_out.begin(), result.ways_out.end(), [](const WayOut& way) {
-        return way.is_enough && way.code == "expandable_segments";
-      });
+      result.ways_out.begin(), result.ways_out.end(),
+      [](const WayOut& way) { return way.is_enough && way.code == "expandable_segments"; });
   const bool can = !job.experiment.alloc_conf.expandable_segments;
-  if (is_fragmented(job.figures) && !has_it && can) {
+  if (!has_it && can) {
     std::erase_if(result.ways_out,
                   [](const WayOut& way) { return way.code == "expandable_segments"; });
     result.ways_out.insert(result.ways_out.begin(), defragmentation(job.figures));
@@ -374,6 +431,8 @@ std::string_view to_string(OomMatch match) {
       return "near";
     case OomMatch::Simulated:
       return "simulated";
+    case OomMatch::TooEarly:
+      return "too_early";
     case OomMatch::NotFound:
       break;
   }
@@ -402,12 +461,14 @@ OomExplanation explain_oom(const OomFigures& figures, const Experiment& experime
   result.simulated_fits = verdict_of(job.memory) != Verdict::DoesNotFit;
   find_request(job, result);
   tell_request(job, result);
-  if (result.found) result.evidence.push_back(filled_sentence(*result.found, figures));
+  const std::optional<RequestMoment>& held = held_moment(job, result);
+  const bool own = &held == &result.found;
+  if (held) result.evidence.push_back(filled_sentence(*held, own, figures));
   add_message_evidence(figures, job.memory.context, result.evidence);
   if (result.simulated_fits && figures.any()) {
-    result.evidence.push_back(format(
-        "The simulated job fits: it allocates {} at most, of {}.",
-        size_text(job.memory.peak_allocated), size_text(job.memory.capacity)));
+    result.evidence.push_back(format("The simulated job fits: it allocates {} at most, of {}.",
+                                     size_text(job.memory.peak_allocated),
+                                     size_text(job.memory.capacity)));
   }
   add_causes(job, result);
   add_ways(job, timed, result);

@@ -3,8 +3,8 @@
 ///
 /// The request of the message is looked for in the simulated job (request_log.h). If it is there,
 /// its buffer is named with its formula (size_formula.h), phase and operation, and what was held
-/// before it is told by cause. If it is not there, what the size could be is said, and nothing more.
-/// Causes, most likely first:
+/// before it is told by cause. If it is not there, what the size could be is said, and nothing
+/// more. Causes, most likely first:
 ///
 ///     fragmentation      PyTorch held at least as much unused as it asked for
 ///     no_sharding        ZeRO on one rank
@@ -33,20 +33,21 @@ enum class OomMatch {
   Exact,         ///< a request of the simulated job is printed as the message prints it
   Near,          ///< one is within 2 %
   Simulated,     ///< there is no message: the request that fails in the simulation
+  TooEarly,      ///< one has the size, but finds so little allocated that it cannot have failed
   NotFound,
 };
 [[nodiscard]] std::string_view to_string(OomMatch match);  ///< "exact", "not_found"
 
 struct OomExplanation {
   OomMatch match = OomMatch::NotLookedFor;
-  std::string request;               ///< one or two sentences on what was asked for
+  std::string request;                 ///< one or two sentences on what was asked for
   std::optional<RequestMoment> found;  ///< in the simulated job
-  std::string formula;               ///< of its size, or of the message's; or empty
-  std::vector<std::string> causes;   ///< codes, most likely first
-  std::vector<std::string> evidence;  ///< sentences: what filled the GPU, fragmentation, others
+  std::string formula;                 ///< of its size, or of the message's; or empty
+  std::vector<std::string> causes;     ///< codes, most likely first
+  std::vector<std::string> evidence;   ///< sentences: what filled the GPU, fragmentation, others
   std::vector<WayOut> ways_out;
-  std::optional<Seconds> step;       ///< as the job is, were there memory; set if ways are timed
-  bool simulated_fits = false;       ///< the simulated job does not fail
+  std::optional<Seconds> step;  ///< as the job is, were there memory; set if ways are timed
+  bool simulated_fits = false;  ///< the simulated job does not fail
 };
 
 /// What a message alone tells.

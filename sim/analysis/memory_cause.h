@@ -18,10 +18,10 @@ enum class MemoryCause : std::uint8_t {
   OptimizerStepTemporary,  ///< what the step needs beside them (E4)
   Activations,
   Logits,
-  ReduceBucket,              ///< buckets, and what reductions copy to
-  LiveParameters,            ///< gathered parameters
-  LargestParameter,          ///< the model's largest tensor, gathered whole
-  WholeModelMaterialised,    ///< each rank holds the model before it is cut (no zero.Init)
+  ReduceBucket,            ///< buckets, and what reductions copy to
+  LiveParameters,          ///< gathered parameters
+  LargestParameter,        ///< the model's largest tensor, gathered whole
+  WholeModelMaterialised,  ///< each rank holds the model before it is cut (no zero.Init)
 };
 inline constexpr std::size_t kMemoryCauses = 8;
 /// "optimizer_step_temporary": the codes.

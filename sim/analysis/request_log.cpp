@@ -38,7 +38,9 @@ class RequestLog final : public AllocationObserver {
         figures_(&figures),
         experiment_(&experiment),
         strategy_(&strategy),
-        allocator_(program, allocator_setup(experiment, program)),
+        setup_(allocator_setup(experiment, program)),
+        allocator_(program, setup_),
+        wanted_allocated_(figures.allocated_at_most(setup_.allocator.other)),
         causes_(program.ranks.front().buffers.size(), MemoryCause::ModelStates) {}
 
   Seconds on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
@@ -80,6 +82,7 @@ class RequestLog final : public AllocationObserver {
     found_.exact = std::move(exact_.moment);
     found_.near = std::move(near_.moment);
     found_.as_full = std::move(as_full_.moment);
+    found_.context = setup_.allocator.other;
     return std::move(found_);
   }
 
@@ -109,8 +112,8 @@ class RequestLog final : public AllocationObserver {
   /// Without a figure: the more is allocated the better.
   [[nodiscard]] Score score_of(const Event& event) const {
     const bool elsewhere = figures_->phase && *figures_->phase != event.op.phase;
-    return {elsewhere, figures_->allocated ? distance(event.allocated, figures_->allocated->bytes)
-                                           : Bytes(0) - event.allocated};
+    return {elsewhere, wanted_allocated_ ? distance(event.allocated, *wanted_allocated_)
+                                         : Bytes(0) - event.allocated};
   }
 
   void consider(Best& best, const Event& event) const {
@@ -121,7 +124,7 @@ class RequestLog final : public AllocationObserver {
   void look(const Event& event) {
     if (is_wanted(event.buffer)) consider(exact_, event);
     if (is_near(event.buffer)) consider(near_, event);
-    if (figures_->allocated) consider(as_full_, event);
+    if (wanted_allocated_) consider(as_full_, event);
     if (!found_.largest || event.buffer.bytes > found_.largest->bytes) {
       found_.largest = moment_of(event);
     }
@@ -155,7 +158,9 @@ class RequestLog final : public AllocationObserver {
   const OomFigures* figures_;
   const Experiment* experiment_;
   const Strategy* strategy_;
+  AllocatorSetup setup_;
   AllocatorObserver allocator_;
+  std::optional<Bytes> wanted_allocated_;
   std::vector<MemoryCause> causes_;  ///< by BufferId
   MemoryByCause by_cause_{};
   MemoryByClass by_class_{};
@@ -173,6 +178,14 @@ bool OomFigures::any() const {
 std::optional<Bytes> OomFigures::unallocated() const {
   if (!allocated || !reserved) return std::nullopt;
   return std::max(reserved->bytes - allocated->bytes, Bytes(0));
+}
+
+std::optional<Bytes> OomFigures::allocated_at_most(Bytes context) const {
+  if (allocated) return allocated->bytes;
+  if (reserved) return reserved->bytes;
+  if (!total || !free) return std::nullopt;
+  const Bytes outside = context + (others ? others->bytes : Bytes(0));
+  return std::max(total->bytes - free->bytes - outside, Bytes(0));
 }
 
 OomFigures figures_of(const OomMessage& message) {

@@ -27,6 +27,9 @@ struct OomFigures {
   [[nodiscard]] bool any() const;
   /// Reserved by PyTorch and not allocated.
   [[nodiscard]] std::optional<Bytes> unallocated() const;
+  /// What was allocated: the figure, else what the rest leaves for it at most.
+  /// \param context  of the device outside of PyTorch's allocator.
+  [[nodiscard]] std::optional<Bytes> allocated_at_most(Bytes context) const;
 };
 [[nodiscard]] OomFigures figures_of(const OomMessage& message);
 
@@ -41,21 +44,23 @@ struct RequestMoment {
   MemoryCause cause = MemoryCause::ModelStates;
   Phase phase = Phase::Init;
   int step = 0;
-  Bytes allocated;             ///< before it
-  MemoryByClass by_class{};    ///< of that
-  MemoryByCause by_cause{};    ///< of that
-  int same_size_live = 0;      ///< requests of this size that were live already
+  Bytes allocated;           ///< before it
+  MemoryByClass by_class{};  ///< of that
+  MemoryByCause by_cause{};  ///< of that
+  int same_size_live = 0;    ///< requests of this size that were live already
 };
 
 struct RequestSearch {
   /// Printed as in the message; of several the one in the message's phase, then the one that finds
-  /// as much allocated as it says, without such a figure most, then the first.
+  /// as much allocated as `OomFigures::allocated_at_most`, if that is not known most, then the
+  /// first.
   std::optional<RequestMoment> exact;
   std::optional<RequestMoment> near;     ///< the same for sizes within 2 %: a model nearly the same
   std::optional<RequestMoment> failure;  ///< the request that fails in the simulation
   std::optional<RequestMoment> largest;  ///< of all the first of the largest
   std::optional<RequestMoment> fullest;  ///< after which most is allocated
   std::optional<RequestMoment> as_full;  ///< before which as much is allocated as the message says
+  Bytes context;                         ///< of the simulated job, outside of the allocator
 };
 
 /// Replays the job of `replayed_memory` with the capacity of the cluster's GPU.

@@ -1,7 +1,6 @@
 #include "sim/analysis/size_formula.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -19,8 +18,24 @@ struct Quantity {
   std::string words;
 };
 
-/// Bytes that one element takes; sums are of what is kept together.
-constexpr std::array<int, 9> kElementBytes = {4, 2, 8, 1, 6, 10, 12, 14, 16};
+/// Bytes that one element takes, the likeliest first; sums are of what is kept together.
+std::vector<int> element_bytes(const SizeQuestion& question, const Strategy& strategy) {
+  std::vector<int> bytes = {4, 2, 8, 1, 6, 10, 12, 14, 16};
+  if (!question.memory_class || strategy.precision == Precision::Fp32) return bytes;
+  switch (*question.memory_class) {
+    case MemoryClass::OptimizerStates:
+    case MemoryClass::TemporaryBuffers:
+    case MemoryClass::Logits:
+      break;
+    case MemoryClass::Parameters:
+    case MemoryClass::Gradients:
+    case MemoryClass::Activations:
+    case MemoryClass::LiveParameters:
+      std::swap(bytes[0], bytes[1]);
+      break;
+  }
+  return bytes;
+}
 
 void add(std::vector<Quantity>& all, double elements, std::string words) {
   if (elements >= 1) all.push_back({elements, std::move(words)});
@@ -41,7 +56,8 @@ double subtree_elements(const Model& model, ModuleId root) {
     below[i] = i == root.index() || (module.parent.valid() && below[module.parent.index()]);
     if (!below[i]) continue;
     for (const ParameterId id : module.parameters) {
-      if (!counted[id.index()]) elements += static_cast<double>(model.parameters[id.index()].elements);
+      if (!counted[id.index()])
+        elements += static_cast<double>(model.parameters[id.index()].elements);
       counted[id.index()] = true;
     }
   }
@@ -135,6 +151,30 @@ std::vector<Quantity> quantities(const SizeQuestion& question, const Experiment&
   return all;
 }
 
+/// Sub-groups take whole pieces until they have sub_group_size elements or more (C8.2).
+std::optional<SizeFormula> sub_group_formula(const SizeQuestion& question,
+                                             const Experiment& experiment,
+                                             const Strategy& strategy) {
+  if (strategy.framework != Framework::DeepSpeed || strategy.zero.stage < 3) return std::nullopt;
+  if (question.memory_class && is_of_tokens(*question.memory_class)) return std::nullopt;
+  std::int64_t largest = 0;
+  for (const Parameter& parameter : experiment.model.parameters) {
+    largest = std::max(largest, parameter.elements);
+  }
+  const std::int64_t least = strategy.zero.sub_group_size;
+  const std::int64_t most = least + largest / sharing_ranks(experiment, strategy);
+  for (const int bytes : {4, 2, 8}) {
+    const std::int64_t elements = question.bytes.count() / bytes;
+    if (elements < least || elements > most) continue;
+    return SizeFormula{format("{} bytes x {} elements of a sub-group (sub_group_size {}, filled up "
+                              "with whole pieces)",
+                              bytes, count_text(static_cast<double>(elements)),
+                              count_text(static_cast<double>(least))),
+                       Bytes(elements * bytes)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int sharing_ranks(const Experiment& experiment, const Strategy& strategy) {
@@ -164,7 +204,7 @@ std::optional<SizeFormula> size_formula(const SizeQuestion& question, const Expe
       std::max(kPadding * wanted, static_cast<double>(question.tolerance.count()));
   std::optional<SizeFormula> best;
   double nearest = granted;
-  for (const int bytes : kElementBytes) {
+  for (const int bytes : element_bytes(question, strategy)) {
     for (const Quantity& quantity : quantities(question, experiment, strategy)) {
       const double product = bytes * quantity.elements;
       // What is no nearer than padding explains does not replace what was found before.
@@ -175,7 +215,7 @@ std::optional<SizeFormula> size_formula(const SizeQuestion& question, const Expe
               Bytes(std::llround(product))};
     }
   }
-  return best;
+  return best ? best : sub_group_formula(question, experiment, strategy);
 }
 
 std::string count_text(double count) {

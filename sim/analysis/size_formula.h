@@ -2,14 +2,15 @@
 /// A number of bytes as a product of the job's own numbers: "4 bytes x 6.738e9 parameters / 8
 /// ranks".
 ///
-/// Nothing is taken on trust: a formula is told only if its product is the size, as near as the size
-/// is known. Where several are, the nearest is; among equals the first of
+/// Nothing is taken on trust: a formula is told only if its product is the size, as near as the
+/// size is known. Where several are, the nearest is; among equals the first of
 ///
 ///     parameters, trainable ones, each over the ranks that share them; reduce_bucket_size,
 ///     sub_group_size; a module and all below it; one tensor of it; one tensor of the model;
 ///     tokens x vocabulary, hidden, width of the MLP; scores of attention
 ///
-/// times 4, 2, 8, 1 bytes or what several such parts take together.
+/// times 4, 2, 8, 1 bytes (of weights, gradients and activations 2 first) or what several such
+/// parts take together; then a sub-group of stage 3, which takes more than its size.
 #pragma once
 
 #include <optional>
@@ -25,8 +26,8 @@ namespace zerosim {
 /// What is known of a size.
 struct SizeQuestion {
   Bytes bytes;
-  Bytes tolerance;  ///< it may be off by so much; a part in 10^4 is always granted, for padding
-  ModuleId module{};                         ///< during whose work it was asked for; may be invalid
+  Bytes tolerance;    ///< it may be off by so much; a part in 10^4 is always granted, for padding
+  ModuleId module{};  ///< during whose work it was asked for; may be invalid
   std::optional<MemoryClass> memory_class{};  ///< unknown: parameters are tried before activations
 };
 

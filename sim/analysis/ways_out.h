@@ -1,5 +1,6 @@
 /// \file
-/// Changes that make a job fit, each tried by replaying its memory, and what they cost in step time.
+/// Changes that make a job fit, each tried by replaying its memory, and what they cost in step
+/// time.
 ///
 /// Codes are those of data/cases/README.md, "Advice". What the simulator cannot run (sequence
 /// parallelism, fused losses, activations on the host, adapters of unknown targets) is proposed
@@ -21,7 +22,8 @@ namespace zerosim {
 /// One change, or two together.
 struct WayOut {
   std::string code;                    ///< "fused_optimizer"
-  std::string second_code{};           ///< of a pair
+  std::string second_code{};           ///< of a pair, and of one change that has two codes
+  bool is_pair = false;                ///< two changes
   std::string change;                  ///< "full activation checkpointing", "16 GPUs"
   std::string setting;                 ///< "zero_optimization.sub_group_size: 250000000"
   bool is_enough = true;               ///< false: the nearest, or not simulated
@@ -49,8 +51,8 @@ struct WaysOutOptions {
 [[nodiscard]] std::vector<WayOut> ways_out(const Experiment& experiment, const Strategy& strategy,
                                            const WaysOutOptions& options = {});
 
-/// Changes of a job that fits which allocate less at their peak (by 2 % and more) and no more time (by 1 % at
-/// most): `lower_stage` and smaller buffers where they do not pay. Timed as above.
+/// Changes of a job that fits which allocate less at their peak (by 2 % and more) and no more time
+/// (by 1 % at most): `lower_stage` and smaller buffers where they do not pay. Timed as above.
 [[nodiscard]] std::vector<WayOut> free_savings(const Experiment& experiment,
                                                const Strategy& strategy);
 

@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <iostream>
 #include <iterator>
-#include <utility>
-
 #include <unistd.h>
+#include <utility>
 
 #include "sim/analysis/explain_oom.h"
 #include "sim/base/text.h"

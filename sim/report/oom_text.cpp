@@ -45,7 +45,7 @@ std::string message_text(const OomReport& report) {
 // ---- ways out ----------------------------------------------------------------------------------
 
 std::string codes_of(const WayOut& way) {
-  return way.second_code.empty() ? way.code : way.code + " + " + way.second_code;
+  return way.second_code.empty() ? way.code : way.code + ", " + way.second_code;
 }
 
 std::string milliseconds(const std::optional<Seconds>& time) {
@@ -79,11 +79,11 @@ std::string verdict_text(const WayOut& way) {
 }
 
 std::string ways_table(const OomExplanation& explanation) {
-  constexpr std::size_t kChange = 44;
-  TextTable table({Align::Left, Align::Right, Align::Right, Align::Right, Align::Left, Align::Left});
+  constexpr std::size_t kChange = 46;
+  TextTable table({Align::Left, Align::Right, Align::Right, Align::Right, Align::Left});
   const bool timed = explanation.step.has_value();
-  table.add_row({"change", timed ? "step (ms)" : "", timed ? "against now" : "", "peak (GiB)",
-                 "verdict", "code"});
+  table.add_row(
+      {"change", timed ? "step (ms)" : "", timed ? "against now" : "", "peak (GiB)", "verdict"});
   table.add_rule();
   if (timed) {
     table.add_row({"as it is, were there memory", milliseconds(explanation.step)});
@@ -91,34 +91,43 @@ std::string ways_table(const OomExplanation& explanation) {
   for (const WayOut& way : explanation.ways_out) {
     const std::string gib = way.memory ? format("{:.1f}", held(*way.memory).gib()) : "";
     table.add_row({shortened(way.change, kChange), milliseconds(way.step),
-                   against_now(way.step, explanation.step), gib, verdict_text(way),
-                   way.second_code.empty() ? way.code : "both"});
+                   against_now(way.step, explanation.step), gib, verdict_text(way)});
   }
   return table.text();
 }
 
-std::string ways_heading(const std::vector<WayOut>& ways) {
+bool is_tried(const std::vector<WayOut>& ways) {
+  return std::any_of(ways.begin(), ways.end(),
+                     [](const WayOut& way) { return way.memory.has_value(); });
+}
+
+std::string ways_heading(const std::vector<WayOut>& ways, bool timed) {
+  if (!is_tried(ways)) return "What would help, without a simulation of it:";
   const auto fits = [](const WayOut& way) { return way.is_enough && way.memory.has_value(); };
   const bool any = std::any_of(ways.begin(), ways.end(), fits);
   if (!any) {
     return "Nothing that can be simulated is enough, no two changes together either; the nearest, "
            "and what is not simulated:";
   }
-  const bool single = std::any_of(ways.begin(), ways.end(), [&](const WayOut& way) {
-    return fits(way) && way.second_code.empty();
-  });
-  return single ? "Ways out, each found by simulating it, the cheapest in step time first:"
-                : "No change alone is enough; two together are, the cheapest in step time first:";
+  const bool single = std::any_of(ways.begin(), ways.end(),
+                                  [&](const WayOut& way) { return fits(way) && !way.is_pair; });
+  const char* order = timed ? "the cheapest in step time first" : "the simplest first";
+  return format("{}, {}:",
+                single ? "Ways out, each found by simulating it"
+                       : "No change alone is enough; two together are",
+                order);
 }
 
 std::string ways_text(const OomExplanation& explanation) {
   const std::vector<WayOut>& ways = explanation.ways_out;
   if (ways.empty()) return "";
-  std::string text = "\n" + paragraph(ways_heading(ways)) + "\n" + ways_table(explanation) + "\n";
+  const bool timed = explanation.step.has_value();
+  std::string text = "\n" + paragraph(ways_heading(ways, timed)) + "\n";
+  if (is_tried(ways)) text += ways_table(explanation) + "\n";
   for (const WayOut& way : ways) {
     std::string how = way.setting;
     if (!way.memory) how += " (not simulated: " + way.note + ")";
-    text += wrap(how, kReportColumns, codes_of(way) + ": ");
+    text += wrap(format("{} ({}): {}", way.change, codes_of(way), how), kReportColumns, "- ");
   }
   return text;
 }
@@ -200,7 +209,8 @@ std::string oom_text(const OomReport& report) {
   if (!text.empty() && !explanation.request.empty()) text += "\n";
   text += paragraph(explanation.request);
   if (!explanation.causes.empty()) {
-    text += "\n" + wrap(join(explanation.causes, ", "), kReportColumns, "Causes, most likely first: ");
+    text +=
+        "\n" + wrap(join(explanation.causes, ", "), kReportColumns, "Causes, most likely first: ");
   }
   if (!explanation.evidence.empty()) text += "\n";
   for (const std::string& sentence : explanation.evidence) text += paragraph(sentence);

@@ -14,10 +14,11 @@ namespace zerosim {
 
 /// What `zerosim explain-oom` answers.
 struct OomReport {
-  std::vector<OomMessage> messages;  ///< of the text; the first is explained; none: the simulation's
+  std::vector<OomMessage>
+      messages;  ///< of the text; the first is explained; none: the simulation's
   OomExplanation explanation;
-  std::string strategy;             ///< its name; empty: no job was given
-  std::vector<std::string> hints;   ///< flags that would let it say more
+  std::string strategy;            ///< its name; empty: no job was given
+  std::vector<std::string> hints;  ///< flags that would let it say more
 };
 
 [[nodiscard]] std::string oom_text(const OomReport& report);

@@ -33,6 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Commands, HelpTest,
                                            std::vector<std::string>{"schedule"},
                                            std::vector<std::string>{"run"},
                                            std::vector<std::string>{"compare"},
+                                           std::vector<std::string>{"explain-oom"},
                                            std::vector<std::string>{"validate", "memory"},
                                            std::vector<std::string>{"topo", "presets"}));
 
