@@ -54,7 +54,7 @@ std::optional<double> optional_quantity(JsonObject& object, const std::string& k
 /// Empty for an absent or null member.
 std::string optional_word(JsonObject& object, const std::string& key,
                           const std::vector<std::string>& known) {
-  const std::string word = object.optional_string(key).value_or("");
+  std::string word = object.optional_string(key).value_or("");
   if (word.empty() && object.raw(key).isNull()) return word;
   if (std::find(known.begin(), known.end(), word) != known.end()) return word;
   object.fail(key, format("found \"{}\", expected one of {}{}", word, join(known, ", "),
@@ -274,8 +274,8 @@ class Overrides {
     const std::vector<std::string>& known = replaceable_keys();
     if (std::find(known.begin(), known.end(), parts.front()) == known.end()) {
       throw ConfigError(document_->key_location(*variant_, key),
-                        format("{}: unknown key \"{}\", expected \"ds.\" or one of {}{}", path_,
-                               key, join(known, ", "), did_you_mean(parts.front(), known)));
+                        format(R"({}: unknown key "{}", expected "ds." or one of {}{})", path_, key,
+                               join(known, ", "), did_you_mean(parts.front(), known)));
     }
     JsonValue* target = &inputs;
     for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
@@ -283,7 +283,7 @@ class Overrides {
       if (target->isNull()) *target = JsonValue(Json::objectValue);
       if (!target->isObject()) {
         throw ConfigError(document_->key_location(*variant_, key),
-                          format("{}: \"{}\" is no object, so \"{}\" cannot be replaced in it",
+                          format(R"({}: "{}" is no object, so "{}" cannot be replaced in it)",
                                  path_, parts[i], key));
       }
     }
@@ -310,7 +310,7 @@ const std::vector<std::string>& experiment_optimizers() {
 }
 
 ExperimentFile::ExperimentFile(const JsonDocument& document, const JsonValue& inputs,
-                               std::string folder, std::string data_folder) {
+                               const std::string& folder, const std::string& data_folder) {
   inputs_ = read_inputs(document, inputs, folder);
   inputs_.data_folder = data_folder;
   JsonObject object(document, inputs, "");

@@ -135,8 +135,8 @@ class ExperimentFile {
   /// \param data_folder  that `ref` is below
   /// \throws ConfigError  with file, line, column and the nearest name, if the inputs or one of
   ///                      the variants do not follow the schema.
-  ExperimentFile(const JsonDocument& document, const JsonValue& inputs, std::string folder,
-                 std::string data_folder);
+  ExperimentFile(const JsonDocument& document, const JsonValue& inputs, const std::string& folder,
+                 const std::string& data_folder);
   /// \throws ConfigError  as above, and if the file cannot be read. `data_folder` is that of the
   ///                      file.
   [[nodiscard]] static ExperimentFile load(const std::string& path);
