@@ -1,6 +1,7 @@
 #include "sim/model/sized_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -46,7 +47,7 @@ Widths widths_of(const DecoderSizes& sizes) {
   Widths widths;
   widths.head_size = std::min(kUsualHeadSize, hidden);
   const double heads = scale * static_cast<double>(hidden) / static_cast<double>(widths.head_size);
-  widths.heads = std::max<std::int64_t>(1, static_cast<std::int64_t>(heads + 0.5));
+  widths.heads = std::max<std::int64_t>(1, std::llround(heads));
   const std::int64_t attention = 4 * hidden * widths.heads * widths.head_size * sizes.layers;
   const std::int64_t rows = (blocks - attention) / (2 * hidden);  // of all MLPs together
   if (rows < sizes.layers) {
@@ -250,13 +251,16 @@ Model model_of_counts(std::int64_t parameters, std::int64_t trainable) {
 Model with_trained_count(Model model, std::int64_t trainable) {
   check_size("trainable_params", trainable, parameter_count(model));
   std::int64_t open = trainable;
-  Parameter* smallest = nullptr;
   for (Parameter& parameter : model.parameters) {
     parameter.trainable = parameter.elements <= open;
     if (parameter.trainable) open -= parameter.elements;
-    if (smallest == nullptr || parameter.elements < smallest->elements) smallest = &parameter;
   }
-  if (open == trainable) smallest->trainable = true;
+  if (open == trainable) {
+    const auto smaller = [](const Parameter& a, const Parameter& b) {
+      return a.elements < b.elements;
+    };
+    std::min_element(model.parameters.begin(), model.parameters.end(), smaller)->trainable = true;
+  }
   trace_gradients(model);
   model.assumptions.push_back(
       format("trainable: which parameters is not known; the first ones that fit make {} of {}",

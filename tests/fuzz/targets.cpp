@@ -19,13 +19,15 @@
 #include "sim/strategy/strategy.h"
 #include "sim/strategy/trainer_config.h"
 #include "tests/sim/memory/allocator_invariants.h"
+#include "validate/case_file.h"
+#include "validate/experiment.h"
 
 namespace zerosim::fuzz {
 namespace {
 
 constexpr int kWorldSize = 8;
 
-constexpr std::array<Target, 8> kTargets = {{
+constexpr std::array<Target, 9> kTargets = {{
     {"hjson", hjson},
     {"ds_config", ds_config},
     {"model", model},
@@ -34,6 +36,7 @@ constexpr std::array<Target, 8> kTargets = {{
     {"environment", environment},
     {"allocator", allocator},
     {"oom_message", oom_message},
+    {"user_case", user_case},
 }};
 
 const Model& gpt2() {
@@ -242,6 +245,17 @@ void oom_message(const std::string& bytes) {
   for (const OomMessage& message : messages) {
     ZS_CHECK(message.request.covers(message.request.bytes), "a size is not what it is printed as");
     ZS_CHECK(message.request.bytes >= Bytes(0), "a size is negative");
+  }
+}
+
+void user_case(const std::string& bytes) {
+  try {
+    const CaseFile read = parse_case(bytes, "fuzz/case.json", "no_such_folder");
+    for (const ExperimentInputs& variant : read.experiment.variants()) {
+      static_cast<void>(cluster_of(variant));
+    }
+  } catch (const Error&) {
+    return;
   }
 }
 
