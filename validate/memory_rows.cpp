@@ -4,13 +4,16 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "sim/analysis/memory_report.h"
 #include "sim/base/text.h"
 #include "sim/memory/model_states.h"
+#include "validate/run_row.h"
 
 namespace zerosim {
 
@@ -51,6 +54,8 @@ class Row {
     return out + ": " + text("what");
   }
 
+  [[nodiscard]] const CsvTable& table() const { return *table_; }
+  [[nodiscard]] const std::vector<CsvCell>& cells() const { return *cells_; }
   [[nodiscard]] const std::optional<double>& parameters() const { return parameters_; }  ///< 1e9
   [[nodiscard]] const std::optional<int>& world_size() const { return world_size_; }
   [[nodiscard]] const std::optional<double>& gpu_memory() const { return gpu_memory_; }  ///< GB
@@ -145,6 +150,90 @@ std::optional<double> number_before(std::string_view text, std::string_view word
   const std::size_t other = text.substr(0, found).find_last_not_of("0123456789.");
   const std::size_t begin = other == std::string_view::npos ? 0 : other + 1;
   return number_after(text.substr(begin, found - begin), "");
+}
+
+// ---- simulated jobs ---------------------------------------------------------------------------
+
+void add_once(std::vector<std::string>& sentences, std::string sentence) {
+  if (std::find(sentences.begin(), sentences.end(), sentence) == sentences.end()) {
+    sentences.push_back(std::move(sentence));
+  }
+}
+
+/// The title of where a row comes from: what stands before its address.
+std::string source_of(const CsvTable& table, const std::vector<CsvCell>& cells) {
+  const std::string& source = cell_or_blank(table, cells, "source");
+  return source.substr(0, source.find(" | "));
+}
+
+/// The memory of the training job that a row describes.
+MemoryReport simulated(const CsvTable& table, const std::vector<CsvCell>& cells,
+                       std::vector<std::string>& assumptions) {
+  const std::string& trust = cell_or_blank(table, cells, "trust");
+  if (!trust.empty() && trust != "A") {
+    throw Skip{format("trust {}: settings that the simulation needs are missing", trust)};
+  }
+  if (cell_or_blank(table, cells, "activation_checkpointing").empty()) {
+    throw Skip{"activation_checkpointing is empty: the peak depends on it"};
+  }
+  const RunReading reading = read_run(table, cells);
+  if (!reading.run) throw Skip{reading.why};
+  for (const std::string& sentence : reading.run->assumptions) add_once(assumptions, sentence);
+  try {
+    return replayed_memory(reading.run->experiment, reading.run->strategy);
+  } catch (const ConfigError& error) {
+    throw Skip{error.what()};
+  }
+}
+
+/// What a published peak counts (README of the measurements, `peak_memory_kind`).
+Bytes peak_of_kind(const MemoryReport& memory, const std::string& kind) {
+  if (kind.starts_with("allocated")) return memory.peak_allocated;
+  if (kind.find("reserved") < kind.find(';')) return memory.peak_reserved;
+  if (kind.starts_with("nvidia-smi") || kind.starts_with("process")) return needed(memory);
+  throw Skip{
+      format("peak_memory_kind \"{}\" is none of allocated, reserved, nvidia-smi, process", kind)};
+}
+
+/// GB of the printed figure, if `kind` says that GB was printed for GiB.
+double in_gb(double printed, const std::string& kind) {
+  const bool binary = kind.find("probably GiB") != std::string::npos;
+  return binary ? printed * Bytes(std::int64_t{1} << 30).gb() : printed;
+}
+
+void compare_run(const CsvTable& table, const std::vector<CsvCell>& cells, double printed,
+                 Validation& out) {
+  const std::string& kind = cell_or_blank(table, cells, "peak_memory_kind");
+  const std::string id = cell_or_blank(table, cells, "id");
+  const std::string what =
+      format("{}, {}: {}", cell_or_blank(table, cells, "model"),
+             cell_or_blank(table, cells, "strategy"), kind.substr(0, kind.find_first_of("(;")));
+  try {
+    const MemoryReport memory = simulated(table, cells, out.assumptions);
+    out.rows.push_back(
+        compared_row(id, what, "GB", peak_of_kind(memory, kind).gb(), in_gb(printed, kind)));
+  } catch (const Skip& skip) {
+    out.rows.push_back(skipped_row(id, what, skip.why));
+  }
+}
+
+/// Rows of training_runs.csv; one without a peak is no memory row.
+Validation validate_runs(const CsvTable& table) {
+  Validation out;
+  out.input = table.file;
+  const std::size_t peak = table.column("peak_memory_gb");
+  for (const std::vector<CsvCell>& cells : table.rows) {
+    const std::optional<double> printed = csv_number(table, cells, peak, {0, kLargestNumber});
+    if (!printed) continue;
+    compare_run(table, cells, *printed, out);
+    out.rows.back().source = source_of(table, cells);
+  }
+  return out;
+}
+
+bool is_table_of_runs(const CsvTable& table) {
+  return std::any_of(table.header.begin(), table.header.end(),
+                     [](const CsvCell& cell) { return cell.text == "peak_memory_gb"; });
 }
 
 // ---- one function a kind ---------------------------------------------------------------------
@@ -253,8 +342,21 @@ void skip_other_estimator(const Row& /*row*/, Validation& /*out*/) {
   throw Skip{"the estimator is not DeepSpeed's: its formula is not modelled"};
 }
 
-void skip_measured(const Row& /*row*/, Validation& /*out*/) {
-  throw Skip{"measured: needs the simulation of a training job that the row does not describe"};
+void skip_largest(const Row& /*row*/, Validation& /*out*/) {
+  throw Skip{"the largest model that ran: neither its shape nor its batch is given"};
+}
+
+void compare_measured(const Row& row, Validation& out) {
+  const std::string& what = row.text("what");
+  const bool after_step = what.starts_with("steady allocated after the step");
+  if (!after_step && what != "peak allocated") {
+    throw Skip{
+        format("\"{}\" does not say whose figure it is: of tensors, allocator or process", what)};
+  }
+  const MemoryReport memory = simulated(row.table(), row.cells(), out.assumptions);
+  const Bytes predicted = after_step ? memory.after_step : memory.peak_allocated;
+  out.rows.push_back(compared_row(row.id("per_gpu_gb"), row.what(), "GB", predicted.gb(),
+                                  needed(row.per_gpu(), "per_gpu_gb")));
 }
 
 struct Kind {
@@ -264,9 +366,9 @@ struct Kind {
 
 constexpr std::array kKinds = {
     Kind{"formula", compare_formula},          Kind{"formula_max_model", compare_largest_model},
-    Kind{"measured_max_model", skip_measured}, Kind{"estimate", compare_estimate},
+    Kind{"measured_max_model", skip_largest},  Kind{"estimate", compare_estimate},
     Kind{"estimator", skip_other_estimator},   Kind{"estimator_cold", compare_estimator},
-    Kind{"estimator_live", compare_estimator}, Kind{"measured", skip_measured},
+    Kind{"estimator_live", compare_estimator}, Kind{"measured", compare_measured},
 };
 
 void compare_row(const Row& row, Validation& out) {
@@ -291,18 +393,36 @@ void compare_row(const Row& row, Validation& out) {
 
 }  // namespace
 
+Validation validate_memory_rows(std::span<const std::string> paths) {
+  Validation all;
+  for (const std::string& path : paths) {
+    Validation own = validate_memory_rows(read_csv(path));
+    all.input += (all.input.empty() ? "" : ", ") + own.input;
+    std::move(own.rows.begin(), own.rows.end(), std::back_inserter(all.rows));
+    for (std::string& sentence : own.assumptions) add_once(all.assumptions, std::move(sentence));
+  }
+  return all;
+}
+
 Validation validate_memory_rows(const std::string& path) {
-  return validate_memory_rows(read_csv(path));
+  return validate_memory_rows(std::span(&path, 1));
 }
 
 Validation validate_memory_rows(const CsvTable& table) {
+  if (is_table_of_runs(table)) return validate_runs(table);
   Validation out;
   out.input = table.file;
   for (const char* column : {"kind", "model", "params_b", "strategy", "world_size", "gpu_memory_gb",
                              "precision", "offload", "per_gpu_gb", "per_cpu_gb", "what", "notes"}) {
     (void)table.column(column);
   }
-  for (const std::vector<CsvCell>& cells : table.rows) compare_row(Row(table, cells), out);
+  for (const std::vector<CsvCell>& cells : table.rows) {
+    const std::size_t before = out.rows.size();
+    compare_row(Row(table, cells), out);
+    for (std::size_t i = before; i < out.rows.size(); ++i) {
+      out.rows[i].source = source_of(table, cells);
+    }
+  }
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "sim/base/text.h"
@@ -11,7 +12,6 @@ namespace zerosim {
 namespace {
 
 constexpr int kJsonVersion = 1;
-constexpr std::size_t kWhatWidth = 46;  // so that a line keeps to 100 columns
 
 JsonValue number(const std::optional<double>& value) {
   return value ? JsonValue(*value) : JsonValue();
@@ -27,20 +27,86 @@ JsonValue row_json(const ValidationRow& row) {
   json["relative_error"] = number(row.relative_error);
   json["skipped"] = row.skipped;
   json["why"] = row.why.empty() ? JsonValue() : JsonValue(row.why);
+  json["source"] = row.source.empty() ? JsonValue() : JsonValue(row.source);
   return json;
 }
 
-/// `text` in at most kWhatWidth bytes; never ends inside a UTF-8 character.
-std::string shortened(const std::string& text) {
-  if (text.size() <= kWhatWidth) return text;
-  std::size_t end = kWhatWidth - 3;
+/// `text` in at most `width` bytes; never ends inside a UTF-8 character.
+std::string shortened(const std::string& text, std::size_t width) {
+  if (text.size() <= width) return text;
+  std::size_t end = width - 3;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return text.substr(0, end) + "...";
 }
 
-std::string row_text(const ValidationRow& row) {
-  return format("{:<16} {:<46} {:>9.6g} {:>9.6g} {:<7} {:>+7.2f}%\n", row.id, shortened(row.what),
-                *row.predicted, *row.measured, row.unit.substr(0, 7), *row.relative_error * 100);
+/// Widths of the first two columns, so that a line keeps to 100.
+class RowTable {
+ public:
+  explicit RowTable(const std::vector<ValidationRow>& rows) {
+    for (const ValidationRow& row : rows) {
+      if (!row.skipped) id_width_ = std::max(id_width_, std::min(row.id.size(), kLargestIdWidth));
+    }
+  }
+
+  [[nodiscard]] std::string header() const {
+    return format("{:<{}} {:<{}} {:>9} {:>9} {:<7} {:>8}\n", "row", id_width_, "what", what_width(),
+                  "predicted", "published", "unit", "error") +
+           std::string(100, '-') + "\n";
+  }
+  [[nodiscard]] std::string line(const ValidationRow& row) const {
+    return format("{:<{}} {:<{}} {:>9.6g} {:>9.6g} {:<7} {:>+7.2f}%\n",
+                  shortened(row.id, id_width_), id_width_, shortened(row.what, what_width()),
+                  what_width(), *row.predicted, *row.measured, row.unit.substr(0, 7),
+                  *row.relative_error * 100);
+  }
+
+ private:
+  static constexpr std::size_t kLargestIdWidth = 40;
+  static constexpr std::size_t kBothWidths = 62;
+
+  [[nodiscard]] std::size_t what_width() const { return kBothWidths - id_width_; }
+
+  std::size_t id_width_ = 16;
+};
+
+/// Those of a source that were compared, the largest error first.
+std::vector<ValidationRow> worst_first(const std::vector<ValidationRow>& rows,
+                                       const std::string& source) {
+  std::vector<ValidationRow> own;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(own),
+               [&](const ValidationRow& row) { return !row.skipped && row.source == source; });
+  std::stable_sort(own.begin(), own.end(), [](const ValidationRow& a, const ValidationRow& b) {
+    return std::abs(*a.relative_error) > std::abs(*b.relative_error);
+  });
+  return own;
+}
+
+std::string source_text(const SourceSummary& source) {
+  const ValidationSummary& summary = source.summary;
+  return format("{}: {} compared, median {:.2f} %, worst {:.2f} %\n", shortened(source.source, 48),
+                summary.count - summary.skipped, *summary.median * 100, *summary.worst * 100);
+}
+
+std::string rows_text(const std::vector<ValidationRow>& rows) {
+  const RowTable table(rows);
+  std::string out = table.header();
+  for (const ValidationRow& row : worst_first(rows, "")) out += table.line(row);
+  for (const SourceSummary& source : summaries_by_source(rows)) {
+    if (!source.summary.median) continue;
+    out += source_text(source);
+    for (const ValidationRow& row : worst_first(rows, source.source)) out += table.line(row);
+  }
+  return out;
+}
+
+JsonValue summary_json(const ValidationSummary& summary) {
+  JsonValue json(Json::objectValue);
+  json["count"] = summary.count;
+  json["skipped"] = summary.skipped;
+  json["median"] = number(summary.median);
+  json["p90"] = number(summary.p90);
+  json["worst"] = number(summary.worst);
+  return json;
 }
 
 std::string skipped_text(const std::vector<ValidationRow>& rows) {
@@ -75,7 +141,7 @@ std::string summary_text(const ValidationSummary& summary) {
 ValidationRow compared_row(std::string id, std::string what, std::string unit, double predicted,
                            double measured) {
   ValidationRow row{
-      std::move(id), std::move(what), std::move(unit), predicted, measured, {}, false, ""};
+      std::move(id), std::move(what), std::move(unit), predicted, measured, {}, false, "", ""};
   if (measured == 0) {
     row.skipped = true;
     row.why = "the published figure is 0: it has no relative error";
@@ -86,7 +152,7 @@ ValidationRow compared_row(std::string id, std::string what, std::string unit, d
 }
 
 ValidationRow skipped_row(std::string id, std::string what, std::string why) {
-  return {std::move(id), std::move(what), "", {}, {}, {}, true, std::move(why)};
+  return {std::move(id), std::move(what), "", {}, {}, {}, true, std::move(why), ""};
 }
 
 ValidationSummary summary_of(const std::vector<ValidationRow>& rows) {
@@ -106,18 +172,29 @@ ValidationSummary summary_of(const std::vector<ValidationRow>& rows) {
   return summary;
 }
 
+std::vector<SourceSummary> summaries_by_source(const std::vector<ValidationRow>& rows) {
+  std::vector<std::string> sources;
+  for (const ValidationRow& row : rows) {
+    const bool known = std::find(sources.begin(), sources.end(), row.source) != sources.end();
+    if (!row.source.empty() && !known) sources.push_back(row.source);
+  }
+  std::vector<SourceSummary> summaries;
+  for (const std::string& source : sources) {
+    std::vector<ValidationRow> own;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(own),
+                 [&](const ValidationRow& row) { return row.source == source; });
+    summaries.push_back({source, summary_of(own)});
+  }
+  return summaries;
+}
+
 bool is_within(const ValidationSummary& summary, double tolerance) {
   return summary.worst && *summary.worst <= tolerance;
 }
 
 std::string validation_text(const Validation& validation) {
   std::string out = format("{}: predicted against published figures\n\n", validation.input);
-  out += format("{:<16} {:<46} {:>9} {:>9} {:<7} {:>8}\n", "row", "what", "predicted", "published",
-                "unit", "error");
-  out += std::string(100, '-') + "\n";
-  for (const ValidationRow& row : validation.rows) {
-    if (!row.skipped) out += row_text(row);
-  }
+  out += rows_text(validation.rows);
   out += skipped_text(validation.rows);
   for (const std::string& assumption : validation.assumptions)
     out += "assumed: " + assumption + "\n";
@@ -130,12 +207,13 @@ JsonValue validation_json(const Validation& validation) {
   json["input"] = validation.input;
   JsonValue& rows = json["rows"] = JsonValue(Json::arrayValue);
   for (const ValidationRow& row : validation.rows) rows.append(row_json(row));
-  const ValidationSummary summary = summary_of(validation.rows);
-  json["summary"]["count"] = summary.count;
-  json["summary"]["skipped"] = summary.skipped;
-  json["summary"]["median"] = number(summary.median);
-  json["summary"]["p90"] = number(summary.p90);
-  json["summary"]["worst"] = number(summary.worst);
+  json["summary"] = summary_json(summary_of(validation.rows));
+  JsonValue& sources = json["sources"] = JsonValue(Json::arrayValue);
+  for (const SourceSummary& source : summaries_by_source(validation.rows)) {
+    JsonValue entry = summary_json(source.summary);
+    entry["source"] = source.source;
+    sources.append(entry);
+  }
   JsonValue& assumptions = json["assumptions"] = JsonValue(Json::arrayValue);
   for (const std::string& assumption : validation.assumptions) assumptions.append(assumption);
   return json;

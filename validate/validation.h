@@ -20,7 +20,8 @@ struct ValidationRow {
   std::optional<double> measured;
   std::optional<double> relative_error;  ///< (predicted - measured) / measured; none if skipped
   bool skipped = false;
-  std::string why;  ///< of a skipped row; else empty
+  std::string why;       ///< of a skipped row; else empty
+  std::string source{};  ///< title of the publication; empty: not told apart
 };
 
 /// Compares two figures; a published 0 has no relative error and is skipped.
@@ -43,16 +44,27 @@ struct Validation {
   std::vector<std::string> assumptions;  ///< one sentence each
 };
 
+/// The rows of one source.
+struct SourceSummary {
+  std::string source;
+  ValidationSummary summary;
+};
+/// In the order in which sources first occur; those with a source alone.
+[[nodiscard]] std::vector<SourceSummary> summaries_by_source(
+    const std::vector<ValidationRow>& rows);
+
 [[nodiscard]] ValidationSummary summary_of(const std::vector<ValidationRow>& rows);
 
 /// Whether something was compared and no error exceeds `tolerance` (relative, 0.01 is 1 %).
 [[nodiscard]] bool is_within(const ValidationSummary& summary, double tolerance);
 
-/// A table of at most 100 columns, the reasons for skipping with their counts, the summary.
+/// A table of at most 100 columns, source by source and in each the largest error first, the
+/// reasons for skipping with their counts, the summary.
 [[nodiscard]] std::string validation_text(const Validation& validation);
 
-/// {version, input, rows: [{id, what, unit, predicted, measured, relative_error, skipped, why}],
-/// summary: {count, skipped, median, p90, worst}, assumptions}. What is absent is null.
+/// {version, input, rows: [{id, what, unit, predicted, measured, relative_error, skipped, why,
+/// source}], summary: {count, skipped, median, p90, worst}, sources: [{source, count, skipped,
+/// median, p90, worst}], assumptions}; rows in the order of the table. What is absent is null.
 [[nodiscard]] JsonValue validation_json(const Validation& validation);
 
 }  // namespace zerosim

@@ -111,10 +111,7 @@ void add_flushes(const AllocatorObserver& observer, MemoryReport& report) {
 }  // namespace
 
 BatchShape batch_of(const Experiment& experiment, const Strategy& strategy) {
-  BatchShape batch = experiment.batch;
-  batch.micro_batch = strategy.micro_batch;
-  batch.compute = model_dtype(strategy.precision);
-  return batch;
+  return trained_batch(experiment.batch, strategy);
 }
 
 int communicators_in_use(const Program& program) {

@@ -105,7 +105,8 @@ DdpFlags ddp_flags(const ExperimentFlags& flags) {
 void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--grad-accum", flags.grad_accum, "Micro steps per optimizer step");
   app.add_option("--activation-checkpointing", flags.checkpointing,
-                 "none, full (reentrant), nonreentrant, or selective (the attention core)");
+                 "none, full (reentrant), nonreentrant, selective (the attention core), or "
+                 "per_operator (torchtitan's selective \"op\")");
   app.add_option("--optimizer", flags.optimizer, "adamw_fused, adamw_torch_foreach or adamw_torch");
   app.add_option("--optimizer-groups", flags.optimizer_groups,
                  "Param groups of the optimizer: one, or by_dimension (matrices, then vectors)");
@@ -168,6 +169,15 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--precision", flags.precision, "fp32, fp16 or bf16");
   app.add_flag("--no-flash-attention", flags.no_flash_attention,
                "Attention that stores its score matrix");
+  app.add_option(
+      "--loss", flags.loss,
+      "plain (default; F.cross_entropy), fused (one kernel, gradient over the logits) or "
+      "chunked (Liger's, without logits)");
+  app.add_option("--kernels", flags.kernels,
+                 "Norms, rotary, SwiGLU: eager (default), fused_norms, liger or compiled; decides "
+                 "what backward keeps");
+  app.add_option("--transformers-version", flags.transformers_version,
+                 "Whose loss code: 4.57 (default), or one before 4.46, which copies the logits");
   app.add_flag("--dropout", flags.dropout, "The model's dropouts are active, as in training GPT-2");
 }
 
@@ -316,6 +326,9 @@ BatchShape batch_shape(const ExperimentFlags& flags, const Model& model,
       optional_integer(flags.micro_batch, "--micro-batch", kMicroBatchRange).value_or(1);
   batch.flash_attention = !flags.no_flash_attention;
   batch.dropout = flags.dropout;
+  if (!flags.loss.empty()) batch.loss = parse_loss(flags.loss, "--loss");
+  if (!flags.kernels.empty()) batch.kernels = parse_kernels(flags.kernels, "--kernels");
+  batch.code = parse_transformers_version(flags.transformers_version, "--transformers-version");
   if (!flags.no_flash_attention) {
     assumptions.emplace_back("flash attention, since --no-flash-attention is not given");
   }
@@ -396,10 +409,7 @@ std::vector<Strategy> load_strategies(const ExperimentFlags& flags, const GivenE
 }
 
 BatchShape batch_of(const BatchShape& batch, const Strategy& strategy) {
-  BatchShape own = batch;
-  own.micro_batch = strategy.micro_batch;
-  own.compute = model_dtype(strategy.precision);
-  return own;
+  return trained_batch(batch, strategy);
 }
 
 std::vector<std::string> merged(const std::vector<std::vector<std::string>>& sentences) {
@@ -442,6 +452,9 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("accounting", flags.accounting);
   flag("deepspeed_version", flags.deepspeed_version);
   flag("torch_version", flags.torch_version);
+  flag("loss", flags.loss);
+  flag("kernels", flags.kernels);
+  flag("transformers_version", flags.transformers_version);
   flag("ddp_weights", flags.ddp_weights);
   flag("ddp_bucket_cap_mb", flags.ddp_bucket_cap);
   flag("env", flags.environment);

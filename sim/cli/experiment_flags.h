@@ -38,8 +38,8 @@ struct ExperimentFlags {
   bool ddp_find_unused = false, ddp_static_graph = false, ddp_bucket_view = false;
   bool ddp_no_broadcast_buffers = false;
   std::string config_as = "auto", deepspeed_version = "0.19", torch_version = "2",
-              accounting = "deepspeed";
-  std::string environment;
+              accounting = "deepspeed", transformers_version = "4.57";
+  std::string loss, kernels, environment;
   bool no_flash_attention = false;
   bool dropout = false;
 };

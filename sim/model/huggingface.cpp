@@ -17,6 +17,7 @@ namespace {
 struct Family {
   std::string_view model_type;
   Model (*build)(Config& config, const std::string& model_type);
+  bool fp32_logits = true;  ///< in transformers before 4.46
 };
 
 constexpr Family kFamilies[] = {
@@ -28,17 +29,18 @@ constexpr Family kFamilies[] = {
     {"phi3", build_phi3},
     {"roberta", build_bert},
     {"t5", build_t5},
-    {"bloom", build_bloom},
-    {"falcon", build_falcon},
-    {"gpt_neox", build_gpt_neox},
+    {"bloom", build_bloom, false},
+    {"falcon", build_falcon, false},
+    {"gpt_neox", build_gpt_neox, false},
     {"gptj", build_gptj},
-    {"opt", build_opt},
+    {"opt", build_opt, false},
     {"deepseek_v2", build_deepseek},
     {"deepseek_v3", build_deepseek},
     {"mixtral", build_mixtral},
     {"qwen2_moe", build_qwen_moe},
     {"qwen3_moe", build_qwen_moe},
-    {"gpt2", build_gpt2},
+    {"gpt2", build_gpt2, false},
+    {"gpt_bigcode", build_gpt2, false},
     {"llama", build_llama},
     {"mistral", build_llama},
     {"qwen2", build_llama},
@@ -56,6 +58,7 @@ Model read_hugging_face(const JsonDocument& document) {
     if (family.model_type != model_type) continue;
     Model model = family.build(config, model_type);
     model.family = model_type;
+    model.fp32_logits = family.fp32_logits;
     model.assumptions = config.assumptions();
     return model;
   }

@@ -113,6 +113,9 @@ struct Operator {
   int expert = kEveryToken;
   std::vector<Value> sources;  ///< operators whose results it reads, other than kNoValue
   bool keeps_result = false;   ///< an Activation that keeps its result, not its input (ReLU)
+  /// Its result holds the keys and values that the model returns (`use_cache`), also while blocks
+  /// are recomputed: they live until the loss is there. transformers before 4.46 only.
+  bool caches_result = false;
   /// Parameters that it uses, in the order in which their gradients arrive (nn.Linear: bias before
   /// weight; LayerNorm: weight before bias; rule 5 of deepspeed_recorded.md).
   std::vector<ParameterId> parameters;
@@ -176,6 +179,8 @@ struct Model {
   std::vector<AttentionShape> attention_shapes;
   std::vector<MoeBlock> moe_blocks;
   bool tied_embeddings = false;
+  /// transformers before 4.46 casts this model's logits to fp32 (those since then cast all).
+  bool fp32_logits = true;
   /// The embedding's output is made to require a gradient though the embedding is frozen
   /// (`enable_input_require_grads`, rule 79).
   bool input_requires_gradient = false;
@@ -202,7 +207,7 @@ void trace_gradients(Model& model);
 /// Reads a preset's name ("llama-2-7b"), a Hugging Face config.json (or the folder that holds one),
 /// or a module listing; which of the two files it is is seen from the text.
 ///
-/// Hugging Face `model_type`: baichuan, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+/// Hugging Face `model_type`: baichuan, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gpt_bigcode,
 /// gpt2, gpt_neox, gptj, llama, mistral, mixtral, mt5, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
 /// roberta, t5. Decoders are built as the model for causal language modelling, loss included,
 /// whatever `architectures` says; BERT and RoBERTa as `architectures` says; T5 with the same number

@@ -145,6 +145,8 @@ class CostModel {
     cost_.saved = Bytes(0);
     cost_.logits = Bytes(0);
     cost_.backward_workspace = Bytes(0);
+    cost_.saves_own_input = false;
+    cost_.gradient_over_saved = false;
   }
 
   /// Whether the operator uses a trainable matrix, or one of fewer dimensions.
@@ -231,6 +233,9 @@ class CostModel {
                    7);
     if (trains(false)) backward_weights("rms_norm_weight_gradient", per_element(4 * element_), 2);
     cost_.saved = per_element(kFp32 + (trains(false) ? element_ : 0));
+    if (batch_.kernels == ElementwiseKernels::Eager) return;
+    cost_.saved = cost_.input;
+    cost_.saves_own_input = true;
   }
 
   /// One fused kernel of PyTorch each way; the weight's gradient reads input and gradient again.
@@ -241,7 +246,9 @@ class CostModel {
     if (trains(false)) {
       backward_weights("layer_norm_weight_gradient", per_element(2 * element_) + statistics);
     }
-    if (op_.saves_input) cost_.saved = cost_.input;
+    if (!op_.saves_input) return;
+    cost_.saved = cost_.input;
+    cost_.saves_own_input = true;
   }
 
   /// x cos + rotate_half(x) sin: two products (2x each), negation of one half (x), concatenation
@@ -307,13 +314,26 @@ class CostModel {
     forward("activation", per_element(2 * element_));
     backward_input("activation_gradient", per_element(3 * element_));
     cost_.saved = cost_.input;
+    write_over_saved();
     scale_gradient();
+  }
+
+  [[nodiscard]] bool fuses_swiglu() const {
+    return batch_.kernels == ElementwiseKernels::Liger ||
+           batch_.kernels == ElementwiseKernels::Compiled;
+  }
+  /// LigerSiLUMulFunction.backward puts the gradients of gate and up in their places.
+  void write_over_saved() {
+    cost_.gradient_over_saved = batch_.kernels == ElementwiseKernels::Liger;
   }
 
   void multiply() {
     forward("multiply", per_element(3 * element_));
     backward_input("multiply_gradient", per_element(std::int64_t{2} * 3 * element_), 2);
     cost_.saved = cost_.input;
+    // One of the factors is silu's result, which backward computes again from the gate.
+    if (fuses_swiglu()) cost_.saved = cost_.output;
+    write_over_saved();
     scale_gradient();
   }
 
@@ -335,10 +355,46 @@ class CostModel {
   void cross_entropy() {
     forward("cross_entropy", per_element(cast_ + 2 * kFp32), 3);
     backward_input("cross_entropy_gradient", per_element(kFp32 + 3 * kFp32 + cast_), 3);
-    const std::int64_t fp32_copy = element_ == kFp32 ? 0 : kFp32;
-    cost_.logits = per_element(element_ + fp32_copy + kFp32);
-    cost_.saved = cost_.logits;
-    cost_.backward_workspace = per_element(kFp32);
+    if (batch_.loss == LossKind::Chunked) {
+      chunked_loss();
+    } else {
+      whole_loss();
+    }
+  }
+
+  /// Bytes of an element in the type that the loss computes in.
+  [[nodiscard]] std::int64_t loss_element() const {
+    const bool upcasts = batch_.code == ModelCode::Present || model_.fp32_logits;
+    return upcasts ? kFp32 : element_;
+  }
+
+  /// The table of operators.h. The gradient that goes to the head is the walk's, not counted here.
+  void whole_loss() {
+    const std::int64_t computed = loss_element();
+    const bool old = batch_.code == ModelCode::TransformersOld;
+    const bool plain = batch_.loss == LossKind::Plain;
+    // The name of the logits is bound to their fp32 copy in the old code, which frees the others.
+    const std::int64_t raw = computed != element_ && old ? 0 : element_;
+    const std::int64_t upcast = computed != element_ ? computed : 0;
+    const std::int64_t shifted = old ? computed : 0;
+    cost_.logits = cost_.saved = per_element(computed);
+    cost_.forward_workspace = per_element(raw + upcast + shifted + (plain ? 0 : -computed));
+    // Two gradients, or one and its unshifted copy; the last of what is made is the input's.
+    const std::int64_t gradients = plain ? 2 * computed : (old ? computed : 0);
+    cost_.backward_workspace = per_element(std::max<std::int64_t>(gradients - element_, 0));
+  }
+
+  /// Liger's ops/fused_linear_cross_entropy.py: forward computes the gradients of the head's input
+  /// (which stands for the input that the head would keep) and weight, over chunks of
+  /// next_power_of_2(T / ceil(V / h)) tokens whose logits' gradients replace them.
+  void chunked_loss() {
+    const std::int64_t hidden = std::max<std::int64_t>(model_.shape.hidden, 1);
+    const std::int64_t parts = (op_.outputs + hidden - 1) / hidden;
+    std::int64_t chunk = 1;
+    while (chunk < (tokens_ + parts - 1) / parts) chunk *= 2;
+    cost_.saved = Bytes(op_.outputs) * hidden * element_;
+    cost_.forward_workspace = Bytes(std::min(chunk, tokens_)) * op_.outputs * element_;
+    cost_.input = Bytes(0);
   }
 
   // --- attention

@@ -30,8 +30,21 @@
 /// output (2 h) where E5's main line has 2 h. (h_kv = kv_heads x head_dim, f = ffn, a = heads.)
 /// GPT-2: 34 h and 5 a s without flash, 34 h + 4 a with it; without dropout 32 h, and 2 a s.
 /// Unfused attention of the Llama family keeps an fp32 softmax and its cast: 6 a s. Statistics of
-/// norms (4 or 8 B a token) are left out, as in E5. The logits keep 10 B each: bf16, fp32 copy,
-/// log-softmax.
+/// norms (4 or 8 B a token) are left out, as in E5.
+///
+/// **Logits** (E5), bytes each, in 16-bit training; `saved` is what autograd keeps, the rest lives
+/// while the loss computes. x = 2 as computed, 4 in fp32:
+///
+/// | loss | code | forward: as computed, fp32, shifted copy, log-softmax | saved | backward |
+/// |---|---|---|---|---|
+/// | plain | present | 2 + 4 + 0 + 4 = 10 | 4 | log-softmax, two gradients: 4 + 4 + 4 = 12 |
+/// | plain | before 4.46 | 0 + 4 + 4 + 4 = 12, or 2 + 0 + 2 + 2 = 6 | 4 or 2 | 12 or 6 |
+/// | fused | present | 2 + 4 = 6 | 4 | gradient over the logits, its cast: 4 + 2 = 6 |
+/// | fused | before 4.46 | 0 + 4 + 4 = 8, or 2 + 0 + 2 = 4 | 4 or 2 | gradient, unshifted: 8 or 4 |
+/// | chunked | any | one chunk | gradients of the head's input and weight | - |
+///
+/// A loop that holds the model's output while backward runs adds the logits as computed: the 14
+/// that E5 names.
 ///
 /// What several products or norms read is kept once. A product keeps its input only for the
 /// gradient of a weight that trains, and what no gradient comes to keeps nothing (trace_gradients
@@ -41,8 +54,12 @@
 /// rows, the MLP's products on that many rows, a weighted scatter-add. DeepSeek's MLA is an
 /// attention whose values are narrower than its keys.
 ///
-/// Not modelled: fused norms and losses, torch.compile, copies that repeat k and v for grouped
-/// queries.
+/// **Fused kernels** (`BatchShape::kernels`) change what is kept, as their autograd functions save
+/// it: RMSNorm its input alone (2 h); SwiGLU gate and up, not silu's result (4 f for 6 f).
+/// Inductor's partitioner, which recomputes element-wise operators, comes to the same. Their
+/// kernels are still counted as eager.
+///
+/// Not modelled: the time that fusion saves, copies that repeat k and v for grouped queries.
 #pragma once
 
 #include <cstdint>
@@ -77,6 +94,29 @@ struct Kernel {
   bool backward = false;  ///< fused attention runs slower backward
 };
 
+/// How the loss comes from the logits.
+enum class LossKind {
+  Plain,    ///< F.cross_entropy
+  Fused,    ///< one kernel, whose backward writes the gradient over the logits
+  Chunked,  ///< Liger's fused linear cross-entropy: the head's product and the loss, some tokens at
+            ///< a time; logits never exist as a whole
+};
+
+/// Kernels of norms, rotary and SwiGLU.
+enum class ElementwiseKernels {
+  Eager,       ///< the model code's own, operator by operator
+  FusedNorms,  ///< Triton kernels for norms and rotary
+  Liger,       ///< those and one for SwiGLU (LigerSiLUMulFunction), gradients over gate and up
+  Compiled,    ///< torch.compile: element-wise operators are computed again, not kept
+};
+
+/// Whose code runs the model, where tensors differ.
+enum class ModelCode {
+  Present,          ///< transformers 4.57, torchtitan: every model's logits are cast to fp32
+  TransformersOld,  ///< transformers before 4.46: some models' logits are (`Model::fp32_logits`),
+                    ///< and the labels' shift copies them
+};
+
 /// What is trained with: a micro batch as one GPU sees it.
 struct BatchShape {
   std::int64_t micro_batch = 1;  ///< sequences
@@ -84,6 +124,9 @@ struct BatchShape {
   Dtype compute = Dtype::Bf16;
   bool flash_attention = true;
   bool dropout = false;
+  LossKind loss = LossKind::Plain;
+  ElementwiseKernels kernels = ElementwiseKernels::Eager;
+  ModelCode code = ModelCode::Present;
   [[nodiscard]] std::int64_t tokens() const { return micro_batch * sequence; }
 };
 
@@ -94,8 +137,13 @@ struct OperatorCost {
   Bytes saved;               ///< newly kept from this operator's forward to its backward
   Bytes input;               ///< size of its input (= of that gradient)
   Bytes output;              ///< size of its output (= of that gradient)
-  Bytes logits;              ///< part of `saved` that is logits and their fp32 copies (E5)
-  Bytes backward_workspace;  ///< extra while its backward runs (fp32 gradient of the logits)
+  Bytes logits;              ///< part of `saved` that is logits and what comes of them (E5)
+  Bytes forward_workspace;   ///< extra while its forward runs: logits and their copies
+  Bytes backward_workspace;  ///< extra while its backward runs (fp32 gradients of the logits)
+  /// `saved` is the operator's input as it is, so that a block whose input that is keeps it once.
+  bool saves_own_input = false;
+  /// The gradient of its input is written over `saved`.
+  bool gradient_over_saved = false;
 };
 
 /// "Linear"

@@ -119,6 +119,10 @@ Dtype communicated_weights(const Strategy& strategy) {
 
 /// How blocks are recomputed.
 std::string checkpointing_assumption(const Strategy& strategy) {
+  if (strategy.checkpointing == ActivationCheckpointing::PerOperator) {
+    return "activation checkpointing keeps the results of attention and of every second product of "
+           "a block, as torchtitan's option \"op\", and recomputes the rest in the order of C12.3";
+  }
   const bool inside =
       strategy.framework == Framework::Fsdp && !strategy.fsdp.checkpoints_around_units;
   if (inside) {

@@ -104,13 +104,15 @@ class Fsdp1 : public FrameworkHooks {
       elements += unit.shard;
     }
     allocate_own(own(elements), MemoryClass::Parameters, "parameter_shards", "D2.1");
-    std::int64_t buffers = 0;
+    Bytes buffers;
     for (const ModuleBuffer& buffer : model_.buffers) {
-      buffers += buffer.elements;
+      // Only floating point is cast.
+      const Dtype dtype = buffer.dtype == Dtype::F32 ? options_.buffer_dtype : buffer.dtype;
+      buffers += Bytes(buffer.elements) * dtype_bytes(dtype);
     }
-    if (buffers > 0) {
-      builder_.allocate(Bytes(buffers) * dtype_bytes(options_.buffer_dtype),
-                        MemoryClass::Parameters, "module_buffers", kComputeStream, "D2.13");
+    if (buffers.count() > 0) {
+      builder_.allocate(buffers, MemoryClass::Parameters, "module_buffers", kComputeStream,
+                        "D2.13");
     }
     optimizer_.initialize();
     if (options_.cpu_offload) {
@@ -256,6 +258,7 @@ class Fsdp1 : public FrameworkHooks {
   void optimizer_step() override {
     optimizer_.step(micro_);
     drop_gradients();
+    starts_step_ = true;
   }
 
  private:
@@ -370,6 +373,10 @@ class Fsdp1 : public FrameworkHooks {
 
   // Both streams wait for what the default stream holds: the optimizer.
   void root_pre_forward() {
+    if (options_.use_orig_params && !release_.zeroes_gradients && starts_step_) {
+      free_gradients();  // _reset_flat_param_grad_info_if_needed
+    }
+    starts_step_ = false;
     builder_.stream_wait_stream(unshard_stream_, kComputeStream, "D2.3");
     if (has_low_shard()) {
       builder_.stream_wait_stream(pre_unshard_stream_, kComputeStream, "D2.3");
@@ -633,11 +640,18 @@ class Fsdp1 : public FrameworkHooks {
     keep(unit, whole);
   }
 
+  void free_gradients() {
+    for (Unit& unit : units_) {
+      builder_.free(unit.sharded_gradient, "D2.8");
+    }
+  }
+
   // zero_grad()
   void drop_gradients() {
     if (!release_.zeroes_gradients) {
-      for (Unit& unit : units_) {
-        builder_.free(unit.sharded_gradient, "D2.8");
+      // It reaches the original parameters only; the flat one forgets at the next forward.
+      if (!options_.use_orig_params || !sharded_) {
+        free_gradients();
       }
       return;
     }
@@ -681,6 +695,7 @@ class Fsdp1 : public FrameworkHooks {
   std::deque<OpId> free_events_;
   MicroBatch micro_;
   bool synchronises_ = true;
+  bool starts_step_ = false;  ///< zero_grad() was called since the last forward
   StreamId unshard_stream_;
   StreamId pre_unshard_stream_;
   StreamId post_backward_stream_;

@@ -1,6 +1,7 @@
 #include "sim/program/training_step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/strategy/deepspeed_release.h"
@@ -54,6 +55,43 @@ ModuleId block_root_above(const Model& model, ModuleId id) {
   return id;
 }
 
+bool recomputes_when_unpacked(ActivationCheckpointing checkpointing) {
+  return checkpointing == ActivationCheckpointing::NonReentrant ||
+         checkpointing == ActivationCheckpointing::PerOperator;
+}
+
+// Operators whose results PerOperator keeps: torchtitan's list of saved operations, attention and
+// each second matrix product of a block, from the first on (parallelize_llama.py).
+std::vector<bool> kept_results(const Model& model) {
+  std::vector<bool> kept(model.operators.size());
+  int block = -1;
+  int products = 0;
+  for (const ExecutionStep& step : model.forward) {
+    if (step.kind != Step::Compute) {
+      continue;
+    }
+    const int own_block = model.modules[step.module.index()].block;
+    if (own_block != block) {
+      block = own_block;
+      products = 0;
+    }
+    const auto operation = static_cast<std::size_t>(step.operation);
+    const OperatorKind kind = model.operators[operation].kind;
+    const bool product = kind == OperatorKind::Linear && products++ % 2 == 0;
+    kept[operation] = block >= 0 && (product || kind == OperatorKind::Attention);
+  }
+  return kept;
+}
+
+// Whether the operator reads what its block was given, which a checkpoint keeps.
+bool reads_block_input(const Model& model, const Operator& op) {
+  const int block = model.modules[op.module.index()].block;
+  return std::any_of(op.sources.begin(), op.sources.end(), [&](Value source) {
+    const Operator& producer = model.operators[static_cast<std::size_t>(source)];
+    return model.modules[producer.module.index()].block != block;
+  });
+}
+
 // Whether backward reads a tensor that the operator's forward kept. Dropout is taken as off.
 bool unpacks(const Model& model, const ExecutionStep& step) {
   if (step.kind != Step::Compute) {
@@ -87,8 +125,8 @@ std::vector<TrainingEvent> training_events(const Model& model,
     if (checkpointing == ActivationCheckpointing::Full && step.kind == Step::Exit &&
         is_block_root(model, step.module) && model.modules[step.module.index()].gradient_output) {
       append_recompute(model, step.module, i, events);
-    } else if (checkpointing == ActivationCheckpointing::NonReentrant && in_block &&
-               unpacks(model, step) && block_root_above(model, step.module) != recomputed) {
+    } else if (recomputes_when_unpacked(checkpointing) && in_block && unpacks(model, step) &&
+               block_root_above(model, step.module) != recomputed) {
       recomputed = block_root_above(model, step.module);
       append_recompute(model, recomputed, i, events);
     }
@@ -125,6 +163,13 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
     blocks = std::max(blocks, model.modules[op.module.index()].block + 1);
   }
   checkpoints_.resize(static_cast<std::size_t>(blocks));
+  kept_results_.resize(model.operators.size());
+  gradient_of_.assign(model.operators.size(), kNoGradient);
+  if (strategy.checkpointing == ActivationCheckpointing::PerOperator) {
+    is_kept_ = kept_results(model);
+  } else {
+    is_kept_.assign(model.operators.size(), false);
+  }
 }
 
 TrainingWalk::Course TrainingWalk::course_of(const Model& model) const {
@@ -187,7 +232,7 @@ void TrainingWalk::micro_batch(const MicroBatch& micro) {
     handle(event);
   }
   builder_.set_module(ModuleId());
-  builder_.free(gradient_);
+  drop_gradients();
   for (BufferId& checkpoint : checkpoints_) {  // of blocks whose input needs no gradient
     builder_.free(checkpoint, "E5");
   }
@@ -233,6 +278,18 @@ void TrainingWalk::handle(const TrainingEvent& event) {
       break;
     case Kind::PostForward:
       hooks_.post_forward(event.module, event.recompute);
+      if (block_root && event.recompute &&
+          strategy_.checkpointing == ActivationCheckpointing::Full) {
+        // CheckpointFunction.backward holds what it has computed again.
+        recomputed_output_ = builder_.allocate(checkpoint_bytes_, MemoryClass::Activations,
+                                               "recomputed_output", kComputeStream, "C12.1");
+      }
+      if (event.module == ModuleId(0)) {  // the output is dropped, the loss stays
+        for (BufferId& cache : caches_) {
+          builder_.free(cache, "E5");
+        }
+        caches_.clear();
+      }
       break;
     case Kind::PreBackward:
       builder_.set_phase(Phase::Backward);
@@ -249,6 +306,9 @@ void TrainingWalk::handle(const TrainingEvent& event) {
       }
       break;
     case Kind::LeaveBackward:
+      if (block_root) {
+        builder_.free(recomputed_output_, "C12.1");
+      }
       hooks_.leave_backward(event.module);
       break;
   }
@@ -256,6 +316,10 @@ void TrainingWalk::handle(const TrainingEvent& event) {
 
 void TrainingWalk::save_for_backward(std::size_t operation) {
   const OperatorCost& cost = course_->costs[operation];
+  const Operator& op = course_->model->operators[operation];
+  if (cost.saves_own_input && checkpointed(op.module) && reads_block_input(*course_->model, op)) {
+    return;  // the checkpoint is that tensor
+  }
   if (cost.logits.count() > 0) {
     saved_[operation].logits =
         builder_.allocate(cost.logits, MemoryClass::Logits, "logits", kComputeStream, "E5");
@@ -294,25 +358,54 @@ void TrainingWalk::cast_weight(std::size_t operation, bool keep) {
 void TrainingWalk::forward(const TrainingEvent& event) {
   const auto operation = static_cast<std::size_t>(event.operation);
   const OperatorCost& cost = course_->costs[operation];
-  hooks_.pre_operator(course_->model->operators[operation]);
+  const Operator& op = course_->model->operators[operation];
+  hooks_.pre_operator(op);
   const bool keep = !checkpointed(event.module) || event.recompute;
   BufferId working_set;
   if (keep) {
     save_for_backward(operation);
   } else {
+    keep_results(operation);
     working_set = builder_.allocate(cost.input + cost.output, MemoryClass::Activations,
                                     "working_set", kComputeStream, "E5");
   }
-  cast_weight(operation, keep);
-  for (const Kernel& kernel : cost.forward) {
-    builder_.kernel(kComputeStream, kernel, HostWork::KernelLaunch, "F5");
+  BufferId workspace;
+  if (cost.forward_workspace.count() > 0) {
+    workspace = builder_.allocate(cost.forward_workspace, MemoryClass::Logits, "logits_copies",
+                                  kComputeStream, "E5");
   }
+  if (event.recompute && is_kept_[operation]) {
+    // What was kept is now what the operators that read it have saved.
+    builder_.free(kept_results_[operation], "E5");
+  } else {
+    cast_weight(operation, keep);
+    for (const Kernel& kernel : cost.forward) {
+      builder_.kernel(kComputeStream, kernel, HostWork::KernelLaunch, "F5");
+    }
+  }
+  builder_.free(workspace);
   builder_.free(working_set);
+}
+
+// What a recomputed block's forward leaves behind besides its checkpoint.
+void TrainingWalk::keep_results(std::size_t operation) {
+  const OperatorCost& cost = course_->costs[operation];
+  const Operator& op = course_->model->operators[operation];
+  if (is_kept_[operation]) {
+    kept_results_[operation] = builder_.allocate(cost.output, MemoryClass::Activations,
+                                                 "kept_result", kComputeStream, "E5");
+  }
+  if (op.caches_result && batch_.code == ModelCode::TransformersOld) {
+    caches_.push_back(builder_.allocate(cost.output, MemoryClass::Activations, "key_value_cache",
+                                        kComputeStream, "E5"));
+  }
 }
 
 void TrainingWalk::backward(const TrainingEvent& event) {
   const auto operation = static_cast<std::size_t>(event.operation);
   const OperatorCost& cost = course_->costs[operation];
+  const Operator& op = course_->model->operators[operation];
+  const int own = std::exchange(gradient_of_[operation], kNoGradient);
   BufferId workspace;
   if (cost.backward_workspace.count() > 0) {
     const bool logits = cost.logits.count() > 0;
@@ -320,22 +413,87 @@ void TrainingWalk::backward(const TrainingEvent& event) {
         cost.backward_workspace, logits ? MemoryClass::Logits : MemoryClass::TemporaryBuffers,
         logits ? "logits_gradient" : "backward_workspace", kComputeStream, "E5");
   }
-  BufferId input_gradient;
-  if (cost.input.count() > 0) {
-    input_gradient = builder_.allocate(cost.input, MemoryClass::Activations, "activation_gradient",
-                                       kComputeStream, "E1");
-  }
+  hand_on_gradient(operation, own);
   for (const Kernel& kernel : cost.backward_input) {
     builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
   }
   for (const Kernel& kernel : cost.backward_weights) {
     builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
   }
-  produce_gradients(course_->model->operators[operation]);
+  produce_gradients(op);
   builder_.free(workspace);
   free_saved(operation);
-  builder_.free(gradient_);
-  gradient_ = input_gradient;
+  release_gradient(own);
+}
+
+// Gradients of what the operator read: its own result's where each part of a sum gets that, else
+// new ones.
+void TrainingWalk::hand_on_gradient(std::size_t operation, int own) {
+  const OperatorCost& cost = course_->costs[operation];
+  const Operator& op = course_->model->operators[operation];
+  if (cost.input.count() == 0) {
+    return;
+  }
+  const bool passes_on = op.kind == OperatorKind::ResidualAdd ||
+                         (op.kind == OperatorKind::Dropout && cost.backward_input.empty());
+  if (passes_on && own != kNoGradient) {
+    for (const Value source : op.sources) {
+      add_gradient(source, own);
+    }
+    return;
+  }
+  if (cost.gradient_over_saved) {
+    give_gradient(std::exchange(saved_[operation].activations, BufferId()), op.sources);
+    return;
+  }
+  // The factors of a product have one each; what else reads several tensors gets one for all.
+  const std::size_t parts = op.kind == OperatorKind::Multiply ? op.sources.size() : 1;
+  const std::span<const Value> sources = op.sources;
+  for (std::size_t i = 0; i < parts; ++i) {
+    const Bytes bytes(cost.input.count() / static_cast<std::int64_t>(parts));
+    give_gradient(builder_.allocate(bytes, MemoryClass::Activations, "activation_gradient",
+                                    kComputeStream, "E1"),
+                  parts > 1 ? sources.subspan(i, 1) : sources);
+  }
+}
+
+void TrainingWalk::give_gradient(BufferId memory, std::span<const Value> results) {
+  flowing_.push_back({memory, 1});
+  const auto made = static_cast<int>(flowing_.size()) - 1;
+  for (const Value result : results) {
+    add_gradient(result, made);
+  }
+  release_gradient(made);
+}
+
+// A second gradient of one result is added to the first.
+void TrainingWalk::add_gradient(Value result, int gradient) {
+  const auto producer = static_cast<std::size_t>(result);
+  if (!course_->model->operators[producer].output_gradient ||
+      gradient_of_[producer] != kNoGradient) {
+    return;
+  }
+  gradient_of_[producer] = gradient;
+  ++flowing_[static_cast<std::size_t>(gradient)].holders;
+}
+
+void TrainingWalk::release_gradient(int gradient) {
+  if (gradient == kNoGradient) {
+    return;
+  }
+  FlowingGradient& flowing = flowing_[static_cast<std::size_t>(gradient)];
+  if (--flowing.holders == 0) {
+    builder_.free(flowing.memory);
+  }
+}
+
+// Those that no operator's backward took: of experts without tokens.
+void TrainingWalk::drop_gradients() {
+  for (FlowingGradient& flowing : flowing_) {
+    builder_.free(flowing.memory);
+  }
+  flowing_.clear();
+  gradient_of_.assign(gradient_of_.size(), kNoGradient);
 }
 
 void TrainingWalk::produce_gradients(const Operator& op) {

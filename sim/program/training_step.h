@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -46,9 +47,9 @@ struct TrainingEvent {
 [[nodiscard]] bool is_block_root(const Model& model, ModuleId id);
 
 /// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block
-/// when backward reaches it, before the hooks of its backward (C12.1); NonReentrant when backward
-/// first needs a tensor that the block's forward has kept, up to that tensor: the modules that are
-/// open there have no post-forward (C12.3).
+/// when backward reaches it, before the hooks of its backward (C12.1); NonReentrant and PerOperator
+/// when backward first needs a tensor that the block's forward has kept, up to that tensor: the
+/// modules that are open there have no post-forward (C12.3).
 [[nodiscard]] std::vector<TrainingEvent> training_events(const Model& model,
                                                          ActivationCheckpointing checkpointing);
 
@@ -116,6 +117,12 @@ class TrainingWalk {
   void handle(const TrainingEvent& event);
   void forward(const TrainingEvent& event);
   void backward(const TrainingEvent& event);
+  void keep_results(std::size_t operation);
+  void hand_on_gradient(std::size_t operation, int own);
+  void give_gradient(BufferId memory, std::span<const Value> results);
+  void add_gradient(Value result, int gradient);
+  void release_gradient(int gradient);
+  void drop_gradients();
   void save_for_backward(std::size_t operation);
   void free_saved(std::size_t operation);
   void cast_weight(std::size_t operation, bool keep);
@@ -128,6 +135,13 @@ class TrainingWalk {
   struct Saved {
     BufferId activations, logits, cast_weight;
   };
+  /// A gradient between two operators' backwards: of one result, or, where a sum handed it on, of
+  /// several.
+  struct FlowingGradient {
+    BufferId memory;
+    int holders = 0;
+  };
+  static constexpr int kNoGradient = -1;
 
   const Model& model_;
   const Strategy& strategy_;
@@ -136,12 +150,17 @@ class TrainingWalk {
   BatchShape batch_;
   std::function<const Model&(const MicroBatch&)> model_of_;
   std::map<const Model*, Course> courses_;
-  const Course* course_ = nullptr;     ///< of this micro batch
-  std::vector<Saved> saved_;           ///< by operator
-  std::vector<BufferId> checkpoints_;  ///< by block
+  const Course* course_ = nullptr;      ///< of this micro batch
+  std::vector<Saved> saved_;            ///< by operator
+  std::vector<BufferId> checkpoints_;   ///< by block
+  std::vector<bool> is_kept_;           ///< by operator: PerOperator keeps its result
+  std::vector<BufferId> kept_results_;  ///< by operator
+  std::vector<BufferId> caches_;        ///< keys and values that the forward returns
   Bytes checkpoint_bytes_;
-  BufferId gradient_;  ///< gradient of the last operator's input
-  bool autocast_;      ///< fp32 weights, low-precision compute (DDP and single)
+  std::vector<FlowingGradient> flowing_;  ///< of this micro batch
+  std::vector<int> gradient_of_;          ///< by operator: its result's, of `flowing_`
+  BufferId recomputed_output_;            ///< of the block whose backward runs
+  bool autocast_;                         ///< fp32 weights, low-precision compute (DDP and single)
 };
 
 }  // namespace zerosim

@@ -217,16 +217,20 @@ class TorchtitanReader : public JobReader {
     const std::string mode = section.word_or(
         "mode", "selective", {"selective", "full", "none", "memory_budget"}, listing());
     Strategy& strategy = reading_.strategy;
+    const std::string option = section.string("selective_ac_option").value_or("2");
+    section.list_if_set("selective_ac_option");
+    const bool per_operator = mode == "selective" && option == "op";
     strategy.checkpointing = mode == "full"   ? ActivationCheckpointing::Full
                              : mode == "none" ? ActivationCheckpointing::None
+                             : per_operator   ? ActivationCheckpointing::PerOperator
                                               : ActivationCheckpointing::Selective;
     if (mode == "memory_budget") {
       set_not_simulated(reading_, section, "mode", "checkpointing by a memory budget");
     }
-    if (mode == "selective") {
+    if (mode == "selective" && !per_operator) {
       reading_.notes.assumptions.emplace_back(
-          "activation_checkpoint.mode: selective: the attention core is recomputed; torchtitan's "
-          "own list of saved operations is not followed.");
+          "activation_checkpoint.mode: selective: the attention core is recomputed; torchtitan "
+          "recomputes whole layers, as many as selective_ac_option says.");
     }
     if (reading_.flags.checkpointing) {
       if (section.is_set("mode")) {
@@ -235,9 +239,9 @@ class TorchtitanReader : public JobReader {
       }
       strategy.checkpointing = *reading_.flags.checkpointing;
     }
-    ignore(section, {"selective_ac_option", "per_op_sac_force_recompute_mm_shapes_by_fqns",
-                     "early_stop", "memory_budget", "visualize_memory_budget_pareto",
-                     "preserve_rng_state", "determinism_check", "debug"});
+    ignore(section,
+           {"per_op_sac_force_recompute_mm_shapes_by_fqns", "early_stop", "memory_budget",
+            "visualize_memory_budget_pareto", "preserve_rng_state", "determinism_check", "debug"});
   }
 
   void read_optimizer(ConfigSection& section) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 #include "sim/base/text.h"
@@ -24,11 +25,12 @@ constexpr std::array<Name<Precision>, 3> kPrecisions = {{
     {Precision::Fp16, "fp16"},
     {Precision::Bf16, "bf16"},
 }};
-constexpr std::array<Name<ActivationCheckpointing>, 4> kCheckpointings = {{
+constexpr std::array<Name<ActivationCheckpointing>, 5> kCheckpointings = {{
     {ActivationCheckpointing::None, "none"},
     {ActivationCheckpointing::Full, "full"},
     {ActivationCheckpointing::Selective, "selective"},
     {ActivationCheckpointing::NonReentrant, "nonreentrant"},
+    {ActivationCheckpointing::PerOperator, "per_operator"},
 }};
 constexpr std::array<Name<OptimizerKind>, 4> kOptimizers = {{
     {OptimizerKind::AdamFused, "adamw_fused"},
@@ -44,6 +46,17 @@ constexpr std::array<Name<Dtype>, 3> kWeights = {{
 constexpr std::array<Name<OptimizerGroups>, 2> kOptimizerGroups = {{
     {OptimizerGroups::One, "one"},
     {OptimizerGroups::ByDimension, "by_dimension"},
+}};
+constexpr std::array<Name<LossKind>, 3> kLosses = {{
+    {LossKind::Plain, "plain"},
+    {LossKind::Fused, "fused"},
+    {LossKind::Chunked, "chunked"},
+}};
+constexpr std::array<Name<ElementwiseKernels>, 4> kKernels = {{
+    {ElementwiseKernels::Eager, "eager"},
+    {ElementwiseKernels::FusedNorms, "fused_norms"},
+    {ElementwiseKernels::Liger, "liger"},
+    {ElementwiseKernels::Compiled, "compiled"},
 }};
 constexpr std::array<Name<ConfigMode>, 3> kConfigModes = {{
     {ConfigMode::Auto, "auto"},
@@ -238,6 +251,25 @@ OptimizerKind parse_optimizer(const std::string& text, const std::string& flag) 
 OptimizerGroups parse_optimizer_groups(const std::string& text, const std::string& flag) {
   return parse_name(kOptimizerGroups, text, flag);
 }
+LossKind parse_loss(const std::string& text, const std::string& flag) {
+  return parse_name(kLosses, text, flag);
+}
+ElementwiseKernels parse_kernels(const std::string& text, const std::string& flag) {
+  return parse_name(kKernels, text, flag);
+}
+ModelCode parse_transformers_version(const std::string& text, const std::string& flag) {
+  constexpr int kFirstPresent = 46;  // 4.46: every model's loss is ForCausalLMLoss or its like
+  int minor = -1;
+  const char* end = text.data() + text.size();
+  if (text.starts_with("4.")) {
+    const auto [rest, error] = std::from_chars(text.data() + 2, end, minor);
+    if (error != std::errc() || (rest != end && *rest != '.')) minor = -1;
+  }
+  if (minor < 0) {
+    throw ConfigError(format("{}: found \"{}\", expected a release such as 4.57", flag, text));
+  }
+  return minor < kFirstPresent ? ModelCode::TransformersOld : ModelCode::Present;
+}
 ConfigMode parse_config_mode(const std::string& text, const std::string& flag) {
   return parse_name(kConfigModes, text, flag);
 }
@@ -296,6 +328,16 @@ Dtype model_dtype(Precision precision) {
       return Dtype::Bf16;
   }
   ZS_CHECK(false, "precision without an element type");
+}
+
+BatchShape trained_batch(BatchShape batch, const Strategy& strategy) {
+  batch.micro_batch = strategy.micro_batch;
+  batch.compute = model_dtype(strategy.precision);
+  if (strategy.liger_kernel) {
+    batch.loss = LossKind::Chunked;
+    batch.kernels = ElementwiseKernels::Liger;
+  }
+  return batch;
 }
 
 BatchTriple resolve_batch(std::optional<std::int64_t> train_batch,

@@ -15,6 +15,7 @@
 #include "sim/base/dtype.h"
 #include "sim/base/error.h"
 #include "sim/model/model.h"
+#include "sim/model/operators.h"
 
 namespace zerosim {
 
@@ -24,12 +25,15 @@ enum class Framework { Single, Ddp, DeepSpeed, Fsdp };
 enum class Precision { Fp32, Fp16, Bf16 };
 
 /// Full: each block is recomputed as a whole, by PyTorch's reentrant variant (C12.1). NonReentrant:
-/// by the other, `use_reentrant=False` (C12.3). Selective: the attention core alone.
-enum class ActivationCheckpointing { None, Full, Selective, NonReentrant };
-/// Whether each block keeps only its input for the backward.
+/// by the other, `use_reentrant=False` (C12.3). Selective: the attention core alone. PerOperator:
+/// as NonReentrant, but the results of attention and of every second product of a block are kept
+/// (torchtitan's selective checkpointing "op").
+enum class ActivationCheckpointing { None, Full, Selective, NonReentrant, PerOperator };
+/// Whether each block keeps its input for the backward and computes again what it does not keep.
 [[nodiscard]] constexpr bool recomputes_blocks(ActivationCheckpointing checkpointing) {
   return checkpointing == ActivationCheckpointing::Full ||
-         checkpointing == ActivationCheckpointing::NonReentrant;
+         checkpointing == ActivationCheckpointing::NonReentrant ||
+         checkpointing == ActivationCheckpointing::PerOperator;
 }
 
 /// Names and temporaries as in data/cases/README.md.
@@ -236,6 +240,7 @@ struct Strategy {
   /// fp32 master weight and moments, bytes a trained element: 12 for Adam and LAMB.
   int optimizer_state_bytes = 12;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
+  bool liger_kernel = false;     ///< the Trainer's use_liger_kernel: see `trained_batch`
   bool throughput_timer = true;  ///< timers.throughput: device synchronise each micro batch (0.7)
   bool comms_logger = false;     ///< device synchronise after each collective (0.7)
   bool wall_clock_breakdown = false;
@@ -334,6 +339,13 @@ struct TrainingFlags {
 [[nodiscard]] OptimizerKind parse_optimizer(const std::string& text, const std::string& flag);
 [[nodiscard]] OptimizerGroups parse_optimizer_groups(const std::string& text,
                                                      const std::string& flag);
+/// "plain", "fused" or "chunked".
+[[nodiscard]] LossKind parse_loss(const std::string& text, const std::string& flag);
+/// "eager", "fused_norms", "liger" or "compiled".
+[[nodiscard]] ElementwiseKernels parse_kernels(const std::string& text, const std::string& flag);
+/// Of transformers: "4.57" or "4.45" and their like.
+[[nodiscard]] ModelCode parse_transformers_version(const std::string& text,
+                                                   const std::string& flag);
 [[nodiscard]] ConfigMode parse_config_mode(const std::string& text, const std::string& flag);
 /// Type of weights: "fp32", "bf16" or "fp16".
 [[nodiscard]] Dtype parse_weights(const std::string& text, const std::string& flag);
@@ -347,6 +359,9 @@ struct TrainingFlags {
 
 /// Type of weights and activations in the forward pass.
 [[nodiscard]] Dtype model_dtype(Precision precision);
+
+/// `batch` as `strategy` trains with it: micro batch, type, and kernels if it names some.
+[[nodiscard]] BatchShape trained_batch(BatchShape batch, const Strategy& strategy);
 
 /// M, G and T from those that are given (A4.1), checked: T == M * G * data_parallel_size.
 /// \throws ConfigError  code "batch_missing" or "batch_triple_mismatch", naming what would fit.

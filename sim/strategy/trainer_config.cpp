@@ -264,6 +264,8 @@ class TrainerReader {
   void read_checkpointing() {
     set_checkpointing(reading_, root_, "gradient_checkpointing",
                       root_.boolean("gradient_checkpointing"), kDefault);
+    reading_.strategy.liger_kernel = root_.boolean("use_liger_kernel").value_or(false);
+    root_.list_if_set("use_liger_kernel");
   }
 
   void read_optimizer() {
@@ -553,6 +555,7 @@ const std::vector<std::string>& training_argument_keys() {
       "torch_dtype",
       "dtype",
       "torch_compile",
+      "use_liger_kernel",
       "deepspeed",
       "fsdp",
       "ddp_bucket_cap_mb",

@@ -186,6 +186,7 @@ Strategy finished_with(TrainingReading& reading, Strategy deepspeed) {
   prepend(deepspeed.settings, own.settings);
   prepend(deepspeed.assumptions, own.assumptions);
   prepend(deepspeed.warnings, own.warnings);
+  deepspeed.liger_kernel = own.liger_kernel;
   if (own.not_simulated) deepspeed.not_simulated = own.not_simulated;
   return deepspeed;
 }

@@ -71,6 +71,25 @@ TEST(ValidationText, ShowsRowsReasonsAndSummary) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
 }
 
+TEST(ValidationText, GroupsBySourceTheWorstFirst) {
+  Validation validation;
+  for (const auto& [id, predicted] : {std::pair{"near", 101.0}, std::pair{"far", 90.0}}) {
+    validation.rows.push_back(compared_row(id, "peak", "GB", predicted, 100));
+    validation.rows.back().source = "Report";
+  }
+  const std::string text = validation_text(validation);
+  // errors 1 and 10 %: median 5.5 %
+  const std::size_t heading = text.find("Report: 2 compared, median 5.50 %, worst 10.00 %\nfar ");
+  ASSERT_NE(heading, std::string::npos) << text;
+  EXPECT_LT(heading, text.find("\nnear "));
+  const JsonValue json = validation_json(validation);
+  EXPECT_EQ(json["rows"][0]["id"], "near");
+  EXPECT_EQ(json["rows"][0]["source"], "Report");
+  EXPECT_EQ(json["sources"][0]["source"], "Report");
+  EXPECT_EQ(json["sources"][0]["count"], 2);
+  EXPECT_DOUBLE_EQ(json["sources"][0]["worst"].asDouble(), 0.1);
+}
+
 TEST(ValidationJson, HoldsRowsAndSummary) {
   const JsonValue json = validation_json(example());
   EXPECT_EQ(json["version"], 1);

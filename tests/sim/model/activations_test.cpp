@@ -1,5 +1,8 @@
 // Saved activations against zero_schedule.md E5.
 
+#include <ostream>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "tests/sim/model/test_support.h"
@@ -61,23 +64,81 @@ TEST(Activations, LlamaWithoutFlashKeepsAnFp32Softmax) {
   EXPECT_EQ(block_sum(load_model("llama-2-7b"), 0, batch).saved, Bytes(2048 * per_token));
 }
 
-TEST(Activations, Logits) {
-  const Model model = load_model("llama-3-8b");
-  const BatchShape batch{.micro_batch = 1, .sequence = 4096};
-  const OperatorCost cost = operator_cost(model, model.operators.back(), batch);
-  // 10 B x 4096 x 128,256 = 5.25 GB, and 4 B more in backward
-  EXPECT_EQ(cost.logits, Bytes(std::int64_t{10} * 4096 * 128'256));
-  EXPECT_EQ(cost.saved, cost.logits);
-  EXPECT_NEAR(cost.logits.gb(), 5.25, 0.005);
-  EXPECT_EQ(cost.backward_workspace, Bytes(std::int64_t{4} * 4096 * 128'256));
+/// Bytes of one logit: while the loss computes, kept for backward, while backward computes with the
+/// gradient that the head gets.
+struct LogitBytes {
+  std::int64_t forward = 0, saved = 0, backward = 0;
+  friend bool operator==(const LogitBytes&, const LogitBytes&) = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const LogitBytes& bytes) {
+  return out << bytes.forward << ", " << bytes.saved << ", " << bytes.backward;
 }
 
-TEST(Activations, LogitsOfFp32TrainingNeedNoCopy) {
-  const Model model = load_model("gpt2");
-  const BatchShape batch{.micro_batch = 1, .sequence = 1024, .compute = Dtype::F32};
-  // logits 4, log-softmax 4
-  EXPECT_EQ(operator_cost(model, model.operators.back(), batch).logits,
-            Bytes(std::int64_t{8} * 1024 * 50'257));
+LogitBytes logit_bytes(const std::string& model_name, const BatchShape& batch) {
+  const Model model = load_model(model_name);
+  const OperatorCost cost = operator_cost(model, model.operators.back(), batch);
+  const std::int64_t logits = batch.tokens() * model.shape.vocab;
+  EXPECT_EQ(cost.logits, cost.saved);
+  return {(cost.saved + cost.forward_workspace).count() / logits, cost.saved.count() / logits,
+          (cost.saved + cost.backward_workspace + cost.input).count() / logits};
+}
+
+TEST(Activations, LogitsOfPlainLoss) {
+  BatchShape batch{.micro_batch = 1, .sequence = 4096};
+  // E5: bf16 2, fp32 4, log-softmax 4; backward: log-softmax and two gradients, 4 each (and the 2
+  // of the logits as computed, if the loop holds them: E5's 14).
+  EXPECT_EQ(logit_bytes("llama-3-8b", batch), (LogitBytes{10, 4, 12}));
+  const Model model = load_model("llama-3-8b");
+  const OperatorCost cost = operator_cost(model, model.operators.back(), batch);
+  // 10 B x 4096 x 128,256 = 5.25 GB
+  EXPECT_NEAR((cost.saved + cost.forward_workspace).gb(), 5.25, 0.005);
+  // fp32: logits 4, log-softmax 4
+  batch.compute = Dtype::F32;
+  EXPECT_EQ(logit_bytes("gpt2", batch), (LogitBytes{8, 4, 12}));
+}
+
+TEST(Activations, LogitsBeforeTransformers446) {
+  const BatchShape batch{.micro_batch = 1, .sequence = 1024, .code = ModelCode::TransformersOld};
+  // Llama: fp32 4, shifted copy 4, log-softmax 4.
+  EXPECT_EQ(logit_bytes("llama-3-8b", batch), (LogitBytes{12, 4, 12}));
+  // GPT-2 stays in bf16: 2 + 2 + 2.
+  EXPECT_EQ(logit_bytes("gpt2", batch), (LogitBytes{6, 2, 6}));
+}
+
+TEST(Activations, FusedLossWritesOverTheLogits) {
+  BatchShape batch{.micro_batch = 1, .sequence = 1024, .loss = LossKind::Fused};
+  // bf16 2, fp32 4; backward in place, cast to 2.
+  EXPECT_EQ(logit_bytes("llama-3-8b", batch), (LogitBytes{6, 4, 6}));
+  batch.code = ModelCode::TransformersOld;
+  // fp32 4, shifted copy 4; backward in place 4, written into a tensor of the whole 4.
+  EXPECT_EQ(logit_bytes("llama-3-8b", batch), (LogitBytes{8, 4, 8}));
+  EXPECT_EQ(logit_bytes("gpt2", batch), (LogitBytes{4, 2, 4}));
+}
+
+TEST(Activations, ChunkedLossHasNoLogits) {
+  const Model model = load_model("mistral-7b");
+  const BatchShape batch{.micro_batch = 16, .sequence = 4096, .loss = LossKind::Chunked};
+  const OperatorCost cost = operator_cost(model, model.operators.back(), batch);
+  EXPECT_EQ(cost.logits, Bytes(0));
+  EXPECT_EQ(cost.input, Bytes(0));
+  // The head's gradient, V h; 65,536 tokens in ceil(32,000 / 4,096) = 8 parts of 8,192.
+  EXPECT_EQ(cost.saved, Bytes(std::int64_t{2} * 32'000 * 4'096));
+  EXPECT_EQ(cost.forward_workspace, Bytes(std::int64_t{2} * 8'192 * 32'000));
+}
+
+TEST(Activations, FusedKernelsKeepLess) {
+  const Model model = load_model("mistral-7b");
+  BatchShape batch{.micro_batch = 1, .sequence = 4096};
+  const std::int64_t attention = 4 * 1024 + 4 * 32;  // k and v, log-sum-exp
+  batch.kernels = ElementwiseKernels::FusedNorms;    // E5's 12 h without the 8 h of eager RMSNorm
+  EXPECT_EQ(block_sum(model, 0, batch).saved,
+            Bytes(std::int64_t{4096} * (12 * 4096 + attention + 8 * 14336)));
+  for (const auto kernels : {ElementwiseKernels::Liger, ElementwiseKernels::Compiled}) {
+    batch.kernels = kernels;  // gate, up and their product: 6 f
+    EXPECT_EQ(block_sum(model, 0, batch).saved,
+              Bytes(std::int64_t{4096} * (12 * 4096 + attention + 6 * 14336)));
+  }
 }
 
 }  // namespace

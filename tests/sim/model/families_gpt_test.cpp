@@ -1,6 +1,7 @@
 // GPT-NeoX, GPT-J, OPT, BLOOM and Falcon: names, orders and calls of transformers' modeling_*.py,
 // and what a layer costs. Parameter counts: parameter_counts_test.cpp.
 
+#include <algorithm>
 #include <map>
 
 #include <gmock/gmock.h>
@@ -39,6 +40,15 @@ std::string neox(const Changes& changes = {}) {
                  {"intermediate_size", "256"},
                  {"num_hidden_layers", "2"},
                  {"num_attention_heads", "4"},
+                 {"vocab_size", "100"}},
+                changes);
+}
+std::string big_code(const Changes& changes = {}) {
+  return config({{"model_type", "\"gpt_bigcode\""},
+                 {"n_embd", "64"},
+                 {"n_layer", "2"},
+                 {"n_head", "4"},
+                 {"n_positions", "32"},
                  {"vocab_size", "100"}},
                 changes);
 }
@@ -717,6 +727,29 @@ TEST(GptLayerActivations, FalconKeepsOneKeyHeadOrCopiesForAll) {
   const Model large = load_model("falcon-40b");
   EXPECT_EQ(operator_cost(large, *operators_of(large, OperatorKind::Attention, 0)[0], batch).saved,
             Bytes(2048 * (2 * 3 * 128 * 64 + 4 * 128)));
+}
+
+TEST(GptBigCode, HasOneHeadOfKeysAndValuesInLinearLayers) {
+  const Model model = parse_model(big_code(), "config.json");
+  EXPECT_EQ(module_named(model, "").class_name, "GPTBigCodeForCausalLM");
+  EXPECT_EQ(module_named(model, "transformer.h.0.attn.c_attn").class_name, "Linear");
+  EXPECT_EQ(model.shape.kv_heads, 1);
+  EXPECT_FALSE(model.fp32_logits);
+  const auto c_attn = std::find_if(
+      model.parameters.begin(), model.parameters.end(),
+      [](const Parameter& p) { return p.name == "transformer.h.0.attn.c_attn.weight"; });
+  // Queries 64, and a key and a value of 16.
+  EXPECT_THAT(c_attn->shape, ElementsAre(96, 64));
+  // One causal mask for all layers.
+  ASSERT_EQ(model.buffers.size(), 1U);
+  EXPECT_EQ(model.buffers[0].elements, 32 * 32);
+  const auto caching = [&](const Model& m) {
+    return std::count_if(m.operators.begin(), m.operators.end(),
+                         [](const Operator& op) { return op.caches_result; });
+  };
+  EXPECT_EQ(caching(model), 2);
+  const Model heads = parse_model(big_code({{"multi_query", "false"}}), "config.json");
+  EXPECT_EQ(heads.shape.kv_heads, 4);
 }
 
 }  // namespace

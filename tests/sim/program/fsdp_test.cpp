@@ -424,6 +424,29 @@ TEST(Fsdp1, StepLeavesOnlyStates) {
 }
 
 // Gradients are divided by 4 before and by 2 after a reduction of 8 ranks.
+/// Bytes of shards' gradients that live when the program ends.
+Bytes gradients_left(const Program& program) {
+  const RankProgram& rank = test::rank_of(program);
+  Bytes left;
+  for (const Op& op : rank.ops) {
+    if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;
+    const Buffer& buffer = rank.buffers[test::payload(op)];
+    if (buffer.memory_class != MemoryClass::Gradients) continue;
+    left = op.kind == OpKind::Allocate ? left + buffer.bytes : left - buffer.bytes;
+  }
+  return left;
+}
+
+TEST(Fsdp1, WithOriginalParametersTheFlatGradientOutlivesZeroGrad) {
+  Strategy strategy = fsdp();
+  EXPECT_EQ(gradients_left(test::build(three_blocks(), strategy, 2)), Bytes(0));
+  strategy.fsdp.use_orig_params = true;
+  const Program one = test::build(three_blocks(), strategy, 2, 2, 1);
+  EXPECT_GT(gradients_left(one), Bytes(0));
+  // The next forward lets go of it: two steps leave as much as one.
+  EXPECT_EQ(gradients_left(test::build(three_blocks(), strategy, 2, 2, 2)), gradients_left(one));
+}
+
 TEST(FsdpDivision, IsBalanced) {
   EXPECT_EQ(gradient_division(8).before, 4);
   EXPECT_EQ(gradient_division(8).after, 2);

@@ -60,6 +60,16 @@ TEST(Torchtitan, IsFullyShardOnAMesh) {
                        "shards and optimizer states are fp32."));
 }
 
+TEST(Torchtitan, SelectiveCheckpointingByOperatorOrByLayer) {
+  const std::string head = "training:\n  local_batch_size: 1\nactivation_checkpoint:\n";
+  const Strategy op = read(head + "  mode: selective\n  selective_ac_option: op\n");
+  EXPECT_EQ(op.checkpointing, ActivationCheckpointing::PerOperator);
+  const Strategy layers = read(head + "  mode: selective\n  selective_ac_option: '2'\n");
+  EXPECT_EQ(layers.checkpointing, ActivationCheckpointing::Selective);
+  EXPECT_THAT(layers.assumptions,
+              Contains(HasSubstr("recomputes whole layers, as many as selective_ac_option says")));
+}
+
 TEST(Torchtitan, ReshardPolicies) {
   const std::string head = "training:\n  local_batch_size: 1\nparallelism:\n";
   const Strategy never = read(head + "  fsdp_reshard_after_forward: never\n");

@@ -221,6 +221,11 @@ TEST(NamedStrategy, RefusesOtherNamesAndNoRanks) {
 TEST(Names, AreReadAndPrinted) {
   EXPECT_EQ(parse_precision("fp16", "--precision"), Precision::Fp16);
   EXPECT_EQ(parse_checkpointing("selective", "--x"), ActivationCheckpointing::Selective);
+  EXPECT_EQ(parse_checkpointing("per_operator", "--x"), ActivationCheckpointing::PerOperator);
+  EXPECT_EQ(parse_loss("chunked", "--x"), LossKind::Chunked);
+  EXPECT_EQ(parse_kernels("fused_norms", "--x"), ElementwiseKernels::FusedNorms);
+  EXPECT_EQ(parse_transformers_version("4.45.2", "--x"), ModelCode::TransformersOld);
+  EXPECT_EQ(parse_transformers_version("4.46", "--x"), ModelCode::Present);
   EXPECT_EQ(parse_optimizer("adamw_torch", "--x"), OptimizerKind::AdamTorch);
   EXPECT_EQ(parse_config_mode("hf", "--x"), ConfigMode::HuggingFace);
   EXPECT_EQ(to_string(Precision::Bf16), "bf16");
@@ -231,6 +236,8 @@ TEST(Names, AreReadAndPrinted) {
   EXPECT_EQ(
       error_of([] { return parse_precision("bf61", "--precision"); }),
       "--precision: found \"bf61\", expected one of fp32, fp16, bf16; did you mean \"bf16\"?");
+  EXPECT_EQ(error_of([] { return parse_transformers_version("5", "--transformers-version"); }),
+            "--transformers-version: found \"5\", expected a release such as 4.57");
 }
 
 }  // namespace

@@ -135,6 +135,20 @@ TEST(TrainingArguments, DefaultsAreTheTrainers) {
   EXPECT_EQ(read("output_dir: out\n", {}, 1).framework, Framework::Single);
 }
 
+TEST(TrainingArguments, LigerKernelsChangeTheBatch) {
+  const Strategy plain = read("per_device_train_batch_size: 2\nbf16: true\n");
+  EXPECT_FALSE(plain.liger_kernel);
+  const Strategy liger =
+      read("per_device_train_batch_size: 2\nbf16: true\nuse_liger_kernel: true\n");
+  const BatchShape batch = trained_batch({.sequence = 128}, liger);
+  EXPECT_EQ(batch.micro_batch, 2);
+  EXPECT_EQ(batch.sequence, 128);
+  EXPECT_EQ(batch.compute, Dtype::Bf16);
+  EXPECT_EQ(batch.loss, LossKind::Chunked);
+  EXPECT_EQ(batch.kernels, ElementwiseKernels::Liger);
+  EXPECT_EQ(trained_batch({.loss = LossKind::Fused}, plain).loss, LossKind::Fused);
+}
+
 TEST(TrainingArguments, DdpFlagsFillInOrContradict) {
   TrainingFlags flags;
   flags.ddp.bucket_cap_mib = 40;

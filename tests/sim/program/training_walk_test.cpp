@@ -1,0 +1,166 @@
+// What the walk allocates: gradients between operators, what checkpointing keeps, caches.
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/sim/program/models.h"
+#include "tests/sim/program/programs.h"
+
+namespace zerosim {
+namespace {
+
+constexpr std::int64_t kHidden = 64;
+constexpr std::int64_t kTokens = 16;  // of test::build
+const Bytes kStream = Bytes(kTokens) * kHidden * 2;
+
+Model two_layers() {
+  return test::llama(
+      {.hidden = kHidden, .ffn = 128, .kv_width = 32, .vocab = 96, .layers = 2, .head_dim = 16});
+}
+
+Strategy single(ActivationCheckpointing checkpointing = ActivationCheckpointing::None) {
+  Strategy strategy;
+  strategy.name = "single";
+  strategy.framework = Framework::Single;
+  strategy.ddp.parameter_dtype = Dtype::Bf16;
+  strategy.checkpointing = checkpointing;
+  return strategy;
+}
+
+std::vector<Bytes> buffers_of(const Program& program, std::string_view owner) {
+  std::vector<Bytes> bytes;
+  for (const Buffer& buffer : test::rank_of(program).buffers) {
+    if (buffer.owner == owner) bytes.push_back(buffer.bytes);
+  }
+  return bytes;
+}
+
+/// Most bytes of `owner` that live at once.
+Bytes most_alive(const Program& program, std::string_view owner) {
+  const RankProgram& rank = test::rank_of(program);
+  Bytes alive;
+  Bytes most;
+  for (const Op& op : rank.ops) {
+    if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;
+    const Buffer& buffer = rank.buffers[test::payload(op)];
+    if (buffer.owner != owner) continue;
+    if (op.kind == OpKind::Allocate) {
+      alive += buffer.bytes;
+    } else {
+      alive -= buffer.bytes;
+    }
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
+TEST(TrainingWalk, SumsHandTheirGradientOn) {
+  const Program program = test::build(two_layers(), single(), 1);
+  // A layer makes gradients of: 2 norms, q, k, v (one input each), o, the core's q, k and v
+  // together, rotary, gate, up, down, silu, and two of the product's factors: 14 buffers; its two
+  // sums make none. Besides: the logits', the head's input's and the last norm's.
+  EXPECT_EQ(buffers_of(program, "activation_gradient").size(), 2U * 14 + 3);
+}
+
+TEST(TrainingWalk, TheResidualGradientLivesBesideThatOfTheBranch) {
+  const Program program = test::build(two_layers(), single(), 1);
+  // At the product of gate and up: the stream's gradient (64 wide), the product's (128) and those
+  // of its factors (2 x 128), 2 B each.
+  EXPECT_EQ(most_alive(program, "activation_gradient"),
+            Bytes(kTokens * 2 * (kHidden + 128 + 2 * 128)));
+}
+
+TEST(TrainingWalk, EveryGradientIsFreed) {
+  for (const auto checkpointing :
+       {ActivationCheckpointing::None, ActivationCheckpointing::Full,
+        ActivationCheckpointing::NonReentrant, ActivationCheckpointing::PerOperator}) {
+    const Program program = test::build(two_layers(), single(checkpointing), 1);
+    std::map<MemoryClass, Bytes> alive;
+    const RankProgram& rank = test::rank_of(program);
+    for (const Op& op : rank.ops) {
+      if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;
+      const Buffer& buffer = rank.buffers[test::payload(op)];
+      Bytes& sum = alive[buffer.memory_class];
+      sum = op.kind == OpKind::Allocate ? sum + buffer.bytes : sum - buffer.bytes;
+    }
+    for (const auto& [memory_class, bytes] : alive) {
+      const bool stays =
+          memory_class == MemoryClass::Parameters || memory_class == MemoryClass::OptimizerStates;
+      EXPECT_EQ(bytes > Bytes(0), stays) << to_string(memory_class);
+    }
+  }
+}
+
+TEST(TrainingWalk, PerOperatorKeepsAttentionAndEverySecondProduct) {
+  const Program program =
+      test::build(two_layers(), single(ActivationCheckpointing::PerOperator), 1);
+  // In order of execution q (64) yes, k no, v (32) yes, attention (64) yes, o no, gate (128) yes,
+  // up no, down (64) yes.
+  const std::vector<Bytes> kept = buffers_of(program, "kept_result");
+  const std::vector<std::int64_t> widths = {64, 32, 64, 128, 64};
+  ASSERT_EQ(kept.size(), 2 * widths.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(kept[i], Bytes(kTokens * 2 * widths[i % widths.size()]));
+  }
+  // They are not computed again: of 7 products a layer k, o and up run twice forward.
+  const auto forwards = [](const Program& p) {
+    const std::vector<Kernel>& kernels = test::rank_of(p).kernels;
+    return std::count_if(kernels.begin(), kernels.end(),
+                         [](const Kernel& k) { return k.name == "gemm_forward"; });
+  };
+  EXPECT_EQ(forwards(program), 2 * (7 + 3) + 1);
+  EXPECT_EQ(forwards(test::build(two_layers(), single(ActivationCheckpointing::Full), 1)),
+            2 * (7 + 7) + 1);
+}
+
+TEST(TrainingWalk, ReentrantRecomputationHoldsItsOutput) {
+  const Program full = test::build(two_layers(), single(ActivationCheckpointing::Full), 1);
+  EXPECT_EQ(buffers_of(full, "recomputed_output").size(), 2U);
+  EXPECT_EQ(most_alive(full, "recomputed_output"), kStream);
+  const Program other = test::build(two_layers(), single(ActivationCheckpointing::NonReentrant), 1);
+  EXPECT_TRUE(buffers_of(other, "recomputed_output").empty());
+}
+
+/// Bytes kept of recomputed blocks with these kernels.
+Bytes saved_of_blocks(ElementwiseKernels kernels) {
+  BatchShape batch;
+  batch.sequence = kTokens;
+  batch.kernels = kernels;
+  const Program program =
+      build_program(two_layers(), single(ActivationCheckpointing::Full), batch, {.world_size = 1});
+  Bytes sum;
+  for (const Bytes bytes : buffers_of(program, "saved_activation")) sum += bytes;
+  return sum;
+}
+
+TEST(TrainingWalk, ANormThatKeepsItsInputKeepsTheCheckpointItself) {
+  // Eager norms keep 6 B an element, fused ones 2, and the first of a block what is kept already:
+  // 2 x (6 + 6 - 2) in the blocks, and 6 - 2 in the last norm.
+  EXPECT_EQ(
+      saved_of_blocks(ElementwiseKernels::Eager) - saved_of_blocks(ElementwiseKernels::FusedNorms),
+      Bytes(kTokens * kHidden * (2 * 10 + 4)));
+}
+
+TEST(TrainingWalk, KeysAndValuesLiveUntilTheLossIsThere) {
+  const Model model = parse_model(
+      R"({"model_type": "gpt_bigcode", "n_embd": 64, "n_layer": 2, "n_head": 4,
+          "n_positions": 32, "vocab_size": 96})",
+      "config.json");
+  BatchShape batch;
+  batch.sequence = kTokens;
+  const Strategy strategy = single(ActivationCheckpointing::Full);
+  EXPECT_TRUE(
+      buffers_of(build_program(model, strategy, batch, {.world_size = 1}), "key_value_cache")
+          .empty());
+  batch.code = ModelCode::TransformersOld;
+  const Program old = build_program(model, strategy, batch, {.world_size = 1});
+  // The whole projection, of which keys and values are views: 64 + 2 x 16, 2 B each; once a layer.
+  EXPECT_EQ(most_alive(old, "key_value_cache"), Bytes(2 * kTokens * 96 * 2));
+}
+
+}  // namespace
+}  // namespace zerosim

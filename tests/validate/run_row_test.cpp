@@ -1,0 +1,244 @@
+#include "validate/run_row.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace zerosim {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Changes = std::map<std::string, std::string>;
+
+/// A whole row with some cells changed; a column that is set to "-" is left out of the table.
+RunReading read(const Changes& changes) {
+  Changes cells = {{"pure_dp", "yes"},
+                   {"model", "mistral-7b"},
+                   {"params_b", "7.242"},
+                   {"seq_len", "4096"},
+                   {"gpu", "A100-SXM4-80GB"},
+                   {"gpus_per_node", "4"},
+                   {"nodes", "1"},
+                   {"world_size", "4"},
+                   {"framework", "HF Trainer + accelerate FSDP1"},
+                   {"strategy", "fsdp_full"},
+                   {"precision", "pure bf16"},
+                   {"optimizer", "AdamW (torch)"},
+                   {"micro_batch", "2"},
+                   {"activation_checkpointing", "full"},
+                   {"flash_attention", "FA2"},
+                   {"compile", "no"},
+                   {"offload", "none"},
+                   {"notes", ""}};
+  for (const auto& [column, text] : changes) cells[column] = text;
+  std::string header;
+  std::string row;
+  for (const auto& [column, text] : cells) {
+    if (text == "-") continue;
+    header += (header.empty() ? "" : ",") + column;
+    row += (row.empty() && header == column ? "" : ",") + ("\"" + text + "\"");
+  }
+  const CsvTable table = parse_csv(header + "\n" + row + "\n", "runs.csv");
+  return read_run(table, table.rows.front());
+}
+
+TrainingRun run(const Changes& changes = {}) {
+  RunReading reading = read(changes);
+  EXPECT_TRUE(reading.run.has_value()) << reading.why;
+  return reading.run.value_or(TrainingRun());
+}
+
+std::string why(const Changes& changes) {
+  return read(changes).why;
+}
+
+TEST(RunRow, PureBf16OfAccelerate) {
+  const TrainingRun given = run();
+  EXPECT_EQ(given.experiment.model.name, "mistral-7b");
+  EXPECT_EQ(given.experiment.cluster.gpu().name, "A100-SXM4-80");
+  EXPECT_EQ(given.experiment.cluster.world_size(), 4);
+  EXPECT_EQ(given.experiment.batch.sequence, 4096);
+  EXPECT_EQ(given.experiment.batch.code, ModelCode::TransformersOld);
+  const Strategy& strategy = given.strategy;
+  EXPECT_EQ(strategy.micro_batch, 2);
+  EXPECT_EQ(strategy.fsdp.version, 1);
+  EXPECT_EQ(strategy.fsdp.parameter_dtype, Dtype::Bf16);
+  EXPECT_TRUE(strategy.fsdp.use_orig_params);
+  EXPECT_TRUE(strategy.fsdp.checkpoints_around_units);
+  EXPECT_EQ(strategy.optimizer, OptimizerKind::AdamTorchForeach);
+  EXPECT_EQ(strategy.checkpointing, ActivationCheckpointing::Full);
+}
+
+TEST(RunRow, TypesByTheirWords) {
+  const Strategy mixed =
+      run({{"precision", "fp32 params/grads/states, bf16 gather and compute"}}).strategy;
+  EXPECT_EQ(mixed.precision, Precision::Bf16);
+  EXPECT_EQ(mixed.fsdp.parameter_dtype, Dtype::F32);
+  EXPECT_EQ(mixed.communication_dtype, Dtype::Bf16);
+  const Strategy reduced =
+      run({{"precision", "fp32 params, bf16 gather/compute, fp32 reduce"}}).strategy;
+  EXPECT_EQ(reduced.communication_dtype, Dtype::F32);
+  EXPECT_EQ(run({{"precision", "fp32 states, bf16 compute"}}).strategy.precision, Precision::Bf16);
+  EXPECT_EQ(run({{"precision", "fp32"}}).strategy.precision, Precision::Fp32);
+  EXPECT_EQ(run({{"precision", "fp16 AMP"}}).strategy.precision, Precision::Fp16);
+  const TrainingRun single =
+      run({{"strategy", "single"}, {"world_size", "1"}, {"gpus_per_node", "1"}});
+  EXPECT_EQ(single.strategy.ddp.parameter_dtype, Dtype::Bf16);
+}
+
+TEST(RunRow, FrameworksHaveTheirHabits) {
+  const Strategy titan = run({{"framework", "torchtitan FSDP2"},
+                              {"activation_checkpointing", "selective (per-op, default)"}})
+                             .strategy;
+  EXPECT_EQ(titan.fsdp.version, 2);
+  EXPECT_TRUE(titan.fsdp.keeps_last_unit);
+  EXPECT_EQ(titan.optimizer, OptimizerKind::AdamFused);
+  EXPECT_EQ(titan.checkpointing, ActivationCheckpointing::PerOperator);
+  const Strategy composer = run({{"framework", "Composer/PyTorch FSDP1"}}).strategy;
+  EXPECT_EQ(composer.fsdp.version, 1);
+  EXPECT_FALSE(composer.fsdp.checkpoints_around_units);
+  // A table without the column is taken as Hugging Face's.
+  EXPECT_TRUE(run({{"framework", "-"}}).strategy.fsdp.use_orig_params);
+}
+
+TEST(RunRow, DeepSpeedWithOffload) {
+  const TrainingRun given = run({{"framework", "DeepSpeed 0.19.2"},
+                                 {"strategy", "zero3"},
+                                 {"precision", "bf16"},
+                                 {"optimizer", "CPU Adam (offloaded)"},
+                                 {"offload", "optimizer_cpu"},
+                                 {"notes", "Liger kernels; single sequence"}});
+  EXPECT_EQ(given.strategy.zero.stage, 3);
+  EXPECT_EQ(given.strategy.zero.offload_optimizer.device, OffloadDevice::Cpu);
+  EXPECT_EQ(given.strategy.zero.offload_param.device, OffloadDevice::None);
+  EXPECT_EQ(given.experiment.batch.loss, LossKind::Chunked);
+  EXPECT_EQ(given.experiment.batch.kernels, ElementwiseKernels::Liger);
+  EXPECT_EQ(given.experiment.batch.code, ModelCode::Present);
+}
+
+TEST(RunRow, KernelsOfTheNotes) {
+  const auto batch = [](const std::string& notes, const std::string& compile = "no") {
+    return run({{"notes", notes}, {"compile", compile}}).experiment.batch;
+  };
+  EXPECT_EQ(batch("stock HF kernels").loss, LossKind::Plain);
+  EXPECT_EQ(batch("kernels: none").kernels, ElementwiseKernels::Eager);
+  for (const char* notes : {"fused Triton cross-entropy/RoPE/RMSNorm kernels",
+                            "10.0 B/param x ranks; kernels: foak-fast-kernels"}) {
+    EXPECT_EQ(batch(notes).loss, LossKind::Fused);
+    EXPECT_EQ(batch(notes).kernels, ElementwiseKernels::FusedNorms);
+  }
+  for (const char* notes : {"fused kernels plus Liger fused linear cross-entropy",
+                            "kernels: foak-fast-kernels-liger"}) {
+    EXPECT_EQ(batch(notes).loss, LossKind::Chunked);
+    EXPECT_EQ(batch(notes).kernels, ElementwiseKernels::FusedNorms);
+  }
+  const Changes kind = {{"peak_memory_kind", "reserved (80 GiB with Liger kernels; 99 without)"}};
+  EXPECT_EQ(run(kind).experiment.batch.kernels, ElementwiseKernels::Liger);
+  EXPECT_EQ(batch("", "yes").kernels, ElementwiseKernels::Compiled);
+}
+
+TEST(RunRow, ModelsByFilePresetOrWidths) {
+  EXPECT_EQ(run({{"model", "Llama 3"}, {"model_json", "shared/data/models/llama-3-8b.json"}})
+                .experiment.model.name,
+            "llama-3-8b");
+  EXPECT_EQ(run({{"model", "Mistral-7B"}}).experiment.model.name, "mistral-7b");
+  const Changes widths = {{"model", "mine"}, {"layers", "2"}, {"hidden", "64"}, {"heads", "4"},
+                          {"kv_heads", "4"}, {"ffn", "256"},  {"seq_len", "32"}};
+  const auto with = [&](Changes more) {
+    more.insert(widths.begin(), widths.end());
+    return more;
+  };
+  // GPT-2 of 2 x (12 x 64^2 + 13 x 64) + 32 x 64 + 2 x 64 = 102,144 besides its table; tied with
+  // 1000 rows of 64: 166,144.
+  const Model gpt = run(with({{"mlp_type", "gelu2"}, {"vocab", "1000"}, {"params_b", "0.000166"}}))
+                        .experiment.model;
+  EXPECT_EQ(gpt.family, "gpt2");
+  EXPECT_EQ(parameter_count(gpt), 166'144);
+  EXPECT_TRUE(gpt.tied_embeddings);
+  const Model untied =
+      run(with({{"mlp_type", "gelu2"}, {"vocab", "1000"}, {"params_b", "0.00023"}}))
+          .experiment.model;
+  EXPECT_EQ(parameter_count(untied), 166'144 + 64'000);
+  Changes one_head = with({{"mlp_type", "gelu2"}, {"vocab", "1000"}});
+  one_head["kv_heads"] = "1";
+  EXPECT_EQ(run(one_head).experiment.model.family, "gpt_bigcode");
+  EXPECT_EQ(run(with({{"mlp_type", "swiglu3"}, {"vocab", "1000"}})).experiment.model.family,
+            "llama");
+  // (166,144 - 102,144) / 64 = 1000 rows
+  const TrainingRun derived =
+      run(with({{"mlp_type", "gelu2"}, {"vocab", ""}, {"params_b", "0.000166144"}}));
+  EXPECT_EQ(derived.experiment.model.shape.vocab, 1000);
+  EXPECT_THAT(derived.assumptions,
+              Contains("vocabulary 1000: what params_b leaves for a tied table"));
+}
+
+TEST(RunRow, GpusAsTheReadmeNamesThem) {
+  const auto gpu = [](const std::string& name) {
+    return run({{"gpu", name}}).experiment.cluster.gpu().name;
+  };
+  EXPECT_EQ(gpu("A100-40GB"), "A100-SXM4-40");
+  EXPECT_EQ(gpu("A100"), "A100-SXM4-80");
+  EXPECT_EQ(gpu("H100-80GB"), "H100-SXM5-80");
+  EXPECT_EQ(gpu("H100-SXM-96GB (HBM2e, 500 W variant)"), "H100-SXM-96-HBM2e");
+  EXPECT_EQ(gpu("H200-SXM"), "H200-SXM-141");
+  EXPECT_EQ(gpu("RTX4090-24GB"), "RTX4090-24");
+  EXPECT_EQ(gpu("RTXA6000-48GB"), "RTX-A6000-48");
+}
+
+TEST(RunRow, WhatIsOpenIsSaid) {
+  EXPECT_THAT(run().assumptions,
+              Contains("the release of transformers is not said: taken as one before 4.46"));
+  EXPECT_THAT(run({{"flash_attention", ""}}).assumptions,
+              Contains("attention is not said: taken as flash attention"));
+  EXPECT_THAT(run({{"activation_checkpointing", ""}}).assumptions,
+              Contains("activation checkpointing is not said: taken as none"));
+  EXPECT_THAT(run({{"precision", "fp32 params, bf16 gather/compute; float8 rowwise"}}).assumptions,
+              Contains("fp8 products are simulated as bf16: fp8 copies are not counted"));
+  EXPECT_THAT(run({{"framework", "PyTorch FSDP1"}}).assumptions, IsEmpty());
+}
+
+TEST(RunRow, SkipsWithAReason) {
+  EXPECT_EQ(why({{"pure_dp", "no"}}), "tensor or pipeline parallelism is not simulated");
+  EXPECT_EQ(why({{"gpu", "MI300X-192GB"}}), "GPU MI300X-192GB is not NVIDIA's");
+  EXPECT_EQ(why({{"gpu", ""}}), "gpu is empty");
+  EXPECT_THAT(why({{"gpu", "H100-SXM4"}}), HasSubstr("unknown GPU \"H100-SXM4\""));
+  EXPECT_EQ(why({{"framework", "llm.c (CUDA)"}}), "framework \"llm.c (CUDA)\" is not simulated");
+  EXPECT_EQ(why({{"model", "Robot 5B"}}),
+            "model \"Robot 5B\" is no preset, and the row does not give its shape");
+  EXPECT_EQ(why({{"micro_batch", ""}}), "micro_batch is empty");
+  EXPECT_EQ(why({{"seq_len", "-"}}), "seq_len is empty");
+  EXPECT_EQ(why({{"precision", ""}}), "precision is empty");
+  EXPECT_EQ(why({{"precision", "int8"}}), "precision \"int8\" is not known");
+  EXPECT_EQ(why({{"precision", "bf16 master weights, grads, optimizer states"}}),
+            "16-bit master weights of DeepSpeed are not simulated");
+  EXPECT_EQ(why({{"optimizer", "SGD"}}), "optimizer \"SGD\" is not simulated");
+  EXPECT_EQ(why({{"optimizer", "paged 8-bit AdamW"}}),
+            "optimizer \"paged 8-bit AdamW\" is not simulated");
+  EXPECT_EQ(why({{"optimizer", "AdamW on LoRA weights"}}),
+            "adapters: their rank and places are not given");
+  EXPECT_EQ(why({{"offload", "activation_cpu"}}), "offload of activations is not simulated");
+  EXPECT_EQ(why({{"activation_checkpointing", "selective (every 2nd layer)"}}),
+            "activation checkpointing \"selective (every 2nd layer)\" is not simulated");
+  EXPECT_EQ(why({{"nodes", "3"}}), "3 nodes of 4 GPUs are not 4 ranks");
+  EXPECT_THAT(why({{"strategy", "zero9"}}), HasSubstr("stage"));
+}
+
+TEST(RunRow, NumbersAreCheckedAtTheirCell) {
+  try {
+    (void)read({{"micro_batch", "1.5"}});
+    FAIL() << "no error";
+  } catch (const TraceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("runs.csv:2:"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("micro_batch: found \"1.5\", expected a whole number from 1 to 1e+09"));
+  }
+}
+
+}  // namespace
+}  // namespace zerosim

@@ -1,0 +1,463 @@
+#include "validate/run_row.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "sim/base/text.h"
+#include "sim/model/model.h"
+
+namespace zerosim {
+
+namespace {
+
+constexpr double kLargestCount = 1e9;
+constexpr double kBillion = 1e9;
+
+/// Why a row is no run; caught by `read_run`.
+struct NoRun {
+  std::string why;
+};
+
+bool has(std::string_view text, std::string_view words) {
+  return text.find(words) != std::string_view::npos;
+}
+
+bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return has(text, word); });
+}
+
+/// The cells of one row by name.
+class Cells {
+ public:
+  Cells(const CsvTable& table, const std::vector<CsvCell>& row) : table_(table), row_(row) {}
+
+  [[nodiscard]] const std::string& text(std::string_view column) const {
+    return cell_or_blank(table_, row_, column);
+  }
+  /// A blank cell counts as none.
+  [[nodiscard]] std::optional<double> number(const std::string& column, double minimum = 0) const {
+    return text(column).empty() ? std::nullopt : number_in(column, {minimum, kLargestCount});
+  }
+  [[nodiscard]] std::optional<std::int64_t> count(const std::string& column) const {
+    if (text(column).empty()) return std::nullopt;
+    const std::optional<double> value = number_in(column, {1, kLargestCount, true});
+    return value ? std::optional<std::int64_t>(static_cast<std::int64_t>(*value)) : std::nullopt;
+  }
+  [[nodiscard]] std::int64_t needed(const std::string& column) const {
+    const std::optional<std::int64_t> value = count(column);
+    if (!value) throw NoRun{format("{} is empty", column)};
+    return *value;
+  }
+
+ private:
+  [[nodiscard]] std::optional<double> number_in(const std::string& column, CsvRange range) const {
+    return csv_number(table_, row_, table_.column(column), range);
+  }
+
+  const CsvTable& table_;
+  const std::vector<CsvCell>& row_;
+};
+
+// ---- what a framework fixes -----------------------------------------------------------------
+
+enum class Library { HuggingFace, Torchtitan, Composer, Other };
+
+/// What users of a framework do not state, as its own code has it.
+struct FrameworkHabits {
+  std::string_view words;  ///< of the column `framework`
+  Library library = Library::Other;
+  int fsdp_version = 1;
+  bool fused_optimizer = false;
+};
+
+/// The first whose words are there; the last where no framework is named.
+constexpr std::array kHabits = {
+    FrameworkHabits{"torchtitan", Library::Torchtitan, 2, true},
+    FrameworkHabits{"torchtune", Library::Other, 2, true},
+    FrameworkHabits{"FSDP2", Library::Other, 2, false},
+    FrameworkHabits{"Composer", Library::Composer, 1, false},
+    FrameworkHabits{"fms-fsdp", Library::Other, 1, false},
+    FrameworkHabits{"HF ", Library::HuggingFace, 1, false},
+    FrameworkHabits{"accelerate", Library::HuggingFace, 1, false},
+    FrameworkHabits{"DeepSpeed", Library::HuggingFace, 1, false},
+};
+constexpr FrameworkHabits kUnnamed = {"", Library::HuggingFace, 1, false};
+constexpr FrameworkHabits kOtherwise = {"", Library::Other, 1, false};
+
+FrameworkHabits habits_of(const std::string& framework) {
+  if (framework.empty()) return kUnnamed;
+  const auto* const found =
+      std::find_if(kHabits.begin(), kHabits.end(),
+                   [&](const FrameworkHabits& habits) { return has(framework, habits.words); });
+  return found == kHabits.end() ? kOtherwise : *found;
+}
+
+// ---- the model ------------------------------------------------------------------------------
+
+std::optional<std::string> preset_named(const std::string& name) {
+  std::string lower = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  const std::vector<std::string> names = model_preset_names();
+  const bool known = std::find(names.begin(), names.end(), lower) != names.end();
+  return known ? std::optional<std::string>(lower) : std::nullopt;
+}
+
+std::string file_stem(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  return name.substr(0, name.rfind('.'));
+}
+
+/// Widths that the columns give.
+struct ShapeColumns {
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, positions = 0;
+  std::string mlp;
+
+  explicit ShapeColumns(const Cells& cells)
+      : layers(cells.needed("layers")),
+        hidden(cells.needed("hidden")),
+        heads(cells.needed("heads")),
+        kv_heads(cells.count("kv_heads").value_or(heads)),
+        ffn(cells.needed("ffn")),
+        positions(cells.needed("seq_len")),
+        mlp(cells.text("mlp_type")) {}
+
+  [[nodiscard]] std::string config(std::int64_t vocab, bool tied) const {
+    if (mlp == "swiglu3") {
+      return format(R"({{"model_type": "llama", "hidden_size": {}, "num_hidden_layers": {}, )"
+                    R"("num_attention_heads": {}, "num_key_value_heads": {}, )"
+                    R"("intermediate_size": {}, "vocab_size": {}, )"
+                    R"("max_position_embeddings": {}, "tie_word_embeddings": {}}})",
+                    hidden, layers, heads, kv_heads, ffn, vocab, positions, tied);
+    }
+    if (mlp != "gelu2" && mlp != "relu2") throw NoRun{format("mlp_type \"{}\" is not known", mlp)};
+    if (kv_heads != heads && kv_heads != 1) {
+      throw NoRun{format("a {} model with {} heads of keys and values is none of our families", mlp,
+                         kv_heads)};
+    }
+    return format(R"({{"model_type": "{}", "n_embd": {}, "n_layer": {}, "n_head": {}, )"
+                  R"("n_inner": {}, "vocab_size": {}, "n_positions": {}, )"
+                  R"("activation_function": "{}", "tie_word_embeddings": {}}})",
+                  kv_heads == 1 && heads > 1 ? "gpt_bigcode" : "gpt2", hidden, layers, heads, ffn,
+                  vocab, positions, mlp == "relu2" ? "relu" : "gelu_new", tied);
+  }
+};
+
+Model model_of_columns(const Cells& cells, std::vector<std::string>& assumptions) {
+  const ShapeColumns shape(cells);
+  const auto build = [&](std::int64_t vocab, bool tied) {
+    return parse_model(shape.config(vocab, tied), cells.text("model"));
+  };
+  const std::optional<double> billions = cells.number("params_b");
+  std::optional<std::int64_t> vocab = cells.count("vocab");
+  if (!vocab) {
+    if (!billions) throw NoRun{"vocab and params_b are empty"};
+    // One row of the table, and no more, comes with each entry of a tied vocabulary.
+    const auto others = static_cast<double>(parameter_count(build(1, true)) - shape.hidden);
+    vocab = std::llround((*billions * kBillion - others) / static_cast<double>(shape.hidden));
+    if (*vocab < 1) throw NoRun{"vocab is empty, and params_b leaves nothing for it"};
+    assumptions.push_back(format("vocabulary {}: what params_b leaves for a tied table", *vocab));
+    return build(*vocab, true);
+  }
+  if (!billions) return build(*vocab, true);
+  Model tied = build(*vocab, true);
+  Model untied = build(*vocab, false);
+  const auto distance = [&](const Model& model) {
+    return std::abs(static_cast<double>(parameter_count(model)) - *billions * kBillion);
+  };
+  return distance(tied) <= distance(untied) ? std::move(tied) : std::move(untied);
+}
+
+Model model_of(const Cells& cells, std::vector<std::string>& assumptions) {
+  for (const std::string& name : {file_stem(cells.text("model_json")), cells.text("model")}) {
+    if (const std::optional<std::string> preset = preset_named(name)) return load_model(*preset);
+  }
+  if (cells.text("layers").empty()) {
+    throw NoRun{format("model \"{}\" is no preset, and the row does not give its shape",
+                       cells.text("model"))};
+  }
+  return model_of_columns(cells, assumptions);
+}
+
+// ---- the machine ----------------------------------------------------------------------------
+
+struct GpuName {
+  std::string_view words;
+  std::string_view gpu;
+};
+
+/// README of the measurements: names to look up in gpus.csv, once a trailing GB is dropped.
+constexpr std::array kGpuNames = {
+    GpuName{"A100-80", "A100-SXM4-80"},          GpuName{"A100", "A100-SXM4-80"},
+    GpuName{"A100-40", "A100-SXM4-40"},          GpuName{"A100-SXM4", "A100-SXM4-80"},
+    GpuName{"A800-80", "A800-SXM4-80"},          GpuName{"H100-80", "H100-SXM5-80"},
+    GpuName{"H100-SXM-96", "H100-SXM-96-HBM2e"}, GpuName{"H200-SXM", "H200-SXM-141"},
+    GpuName{"B200-180", "B200-SXM-180"},         GpuName{"B200-SXM", "B200-SXM-180"},
+    GpuName{"V100-32", "V100-SXM2-32"},          GpuName{"RTX6000-24", "QUADRO-RTX-6000-24"},
+    GpuName{"RTXA6000-48", "RTX-A6000-48"},
+};
+
+std::string gpu_of(const std::string& cell) {
+  if (cell.empty()) throw NoRun{"gpu is empty"};
+  if (cell.starts_with("MI")) throw NoRun{format("GPU {} is not NVIDIA's", cell)};
+  std::string name = cell.substr(0, cell.find(" ("));
+  if (name.ends_with("GB")) name.resize(name.size() - 2);
+  const auto* const known = std::find_if(kGpuNames.begin(), kGpuNames.end(),
+                                         [&](const GpuName& n) { return n.words == name; });
+  return known == kGpuNames.end() ? name : std::string(known->gpu);
+}
+
+/// The preset whose kind of machine holds such GPUs.
+std::string machine_of(const GpuSpec& gpu) {
+  const bool sxm = has_any(gpu.name, {"SXM", "GB", "GH"});
+  if (!sxm) return "rtx4090x8-pcie";
+  if (gpu.name.starts_with("V100")) return "dgx1-v100-32";
+  return gpu.compute_capability < 90 ? "dgx-a100-80" : "dgx-h100";
+}
+
+Cluster cluster_of(const Cells& cells) {
+  const GpuSpec& gpu = gpu_spec(gpu_of(cells.text("gpu")));
+  const auto world = static_cast<int>(cells.needed("world_size"));
+  const auto nodes = static_cast<int>(cells.count("nodes").value_or(1));
+  const auto each = static_cast<int>(cells.count("gpus_per_node").value_or(world / nodes));
+  if (nodes * each != world) {
+    throw NoRun{format("{} nodes of {} GPUs are not {} ranks", nodes, each, world)};
+  }
+  Cluster cluster = load_cluster(machine_of(gpu));
+  cluster.node.gpu = gpu.name;
+  cluster.node.gpus = std::max(cluster.node.gpus, each);
+  cluster.nodes = nodes;
+  cluster.gpus_per_node = each;
+  return cluster;
+}
+
+// ---- how it is trained ----------------------------------------------------------------------
+
+/// What the words on precision say.
+struct Types {
+  Precision compute = Precision::Bf16;
+  Dtype weights = Dtype::F32;      ///< of weights and optimizer states
+  std::optional<Dtype> reduction;  ///< of gradients, where stated
+};
+
+Types types_of(const std::string& words, std::vector<std::string>& assumptions) {
+  if (words.empty()) throw NoRun{"precision is empty"};
+  if (has_any(words, {"fp8", "FP8", "float8", "mxfp8"})) {
+    assumptions.emplace_back("fp8 products are simulated as bf16: fp8 copies are not counted");
+  }
+  if (words.starts_with("bf16 master")) {
+    throw NoRun{"16-bit master weights of DeepSpeed are not simulated"};
+  }
+  Types types;
+  if (has(words, "fp32 reduce")) types.reduction = Dtype::F32;
+  if (words.starts_with("pure bf16")) {
+    types.weights = Dtype::Bf16;
+  } else if (words.starts_with("fp16")) {
+    types.compute = Precision::Fp16;
+  } else if (words.starts_with("fp32") && !has(words, "bf16")) {
+    types.compute = Precision::Fp32;
+  } else if (!has_any(words, {"bf16", "FP8"})) {
+    throw NoRun{format("precision \"{}\" is not known", words)};
+  }
+  return types;
+}
+
+OptimizerKind optimizer_of(const std::string& words, bool fused) {
+  if (has_any(words, {"LoRA"})) throw NoRun{"adapters: their rank and places are not given"};
+  if (!words.empty() && (!has(words, "Adam") || has(words, "8-bit"))) {
+    throw NoRun{format("optimizer \"{}\" is not simulated", words)};
+  }
+  return fused || has(words, "fused") ? OptimizerKind::AdamFused : OptimizerKind::AdamTorchForeach;
+}
+
+ActivationCheckpointing checkpointing_of(const std::string& words,
+                                         std::vector<std::string>& assumptions) {
+  if (words.empty()) {
+    assumptions.emplace_back("activation checkpointing is not said: taken as none");
+  }
+  if (words.empty() || words == "none") return ActivationCheckpointing::None;
+  if (words == "full") return ActivationCheckpointing::Full;
+  if (words.starts_with("selective (per-op")) return ActivationCheckpointing::PerOperator;
+  throw NoRun{format("activation checkpointing \"{}\" is not simulated", words)};
+}
+
+struct Offload {
+  bool optimizer = false;
+  bool parameters = false;
+};
+
+Offload offload_of(const std::string& words) {
+  if (has(words, "activation_cpu")) throw NoRun{"offload of activations is not simulated"};
+  return {has(words, "optimizer"), has(words, "params_cpu")};
+}
+
+/// Kernels and loss that the notes, or the words on the peak, name.
+void read_kernels(const std::string& notes, BatchShape& batch) {
+  const bool liger_loss = has_any(notes, {"Liger fused linear cross-entropy", "kernels-liger"});
+  if (has_any(notes, {"fused Triton cross-entropy", "foak-fast-kernels"}) || liger_loss) {
+    batch.loss = liger_loss ? LossKind::Chunked : LossKind::Fused;
+    batch.kernels = ElementwiseKernels::FusedNorms;
+  } else if (has(notes, "Liger kernels")) {
+    batch.loss = LossKind::Chunked;
+    batch.kernels = ElementwiseKernels::Liger;
+  }
+}
+
+class RunReader {
+ public:
+  explicit RunReader(const Cells& cells)
+      : cells_(cells), habits_(habits_of(cells.text("framework"))) {}
+
+  TrainingRun read() {
+    check();
+    Experiment& experiment = run_.experiment;
+    experiment.model = model_of(cells_, run_.assumptions);
+    experiment.cluster = cluster_of(cells_);
+    read_batch();
+    run_.strategy = strategy();
+    return std::move(run_);
+  }
+
+ private:
+  void check() const {
+    if (cells_.text("pure_dp") == "no") {
+      throw NoRun{"tensor or pipeline parallelism is not simulated"};
+    }
+    const std::string& framework = cells_.text("framework");
+    if (has_any(framework, {"llm.c", "ColossalAI", "Megatron-Bridge"})) {
+      throw NoRun{format("framework \"{}\" is not simulated", framework)};
+    }
+  }
+
+  void read_batch() {
+    BatchShape& batch = run_.experiment.batch;
+    batch.micro_batch = cells_.needed("micro_batch");
+    batch.sequence = cells_.needed("seq_len");
+    batch.flash_attention = cells_.text("flash_attention") != "no";
+    if (cells_.text("flash_attention").empty()) {
+      run_.assumptions.emplace_back("attention is not said: taken as flash attention");
+    }
+    read_kernels(cells_.text("notes") + "; " + cells_.text("peak_memory_kind"), batch);
+    if (cells_.text("compile") == "yes") {
+      batch.kernels = ElementwiseKernels::Compiled;
+      run_.assumptions.emplace_back(
+          "torch.compile: of blocks, not of the loss; fused kernels take the time of eager ones");
+    }
+    // accelerate names its FSDP "1" since it has a second one; transformers was at 4.40 then.
+    if (habits_.library == Library::HuggingFace && !has(cells_.text("framework"), "DeepSpeed")) {
+      batch.code = ModelCode::TransformersOld;
+      run_.assumptions.emplace_back(
+          "the release of transformers is not said: taken as one before 4.46");
+    }
+  }
+
+  Strategy strategy() {
+    const std::string& name = cells_.text("strategy");
+    const Types types = types_of(cells_.text("precision"), run_.assumptions);
+    const Offload offload = offload_of(cells_.text("offload"));
+    const TrainingFlags flags = flags_of(types);
+    const int world = run_.experiment.cluster.world_size();
+    if (name.starts_with("zero")) return deepspeed(name, flags, offload, world);
+    const bool fsdp = name.starts_with("fsdp") || name == "hsdp";
+    if (offload.optimizer && !fsdp) throw NoRun{format("offload is not simulated with {}", name)};
+    if (!fsdp) return named_strategy(name, flags, world);
+    return fully_sharded(name, flags, types, offload.parameters);
+  }
+
+  TrainingFlags flags_of(const Types& types) {
+    TrainingFlags flags;
+    flags.micro_batch = run_.experiment.batch.micro_batch;
+    flags.grad_accum = cells_.count("grad_accum").value_or(1);
+    flags.precision = types.compute;
+    flags.optimizer = optimizer_of(cells_.text("optimizer"), habits_.fused_optimizer);
+    flags.checkpointing =
+        checkpointing_of(cells_.text("activation_checkpointing"), run_.assumptions);
+    if (habits_.library == Library::Torchtitan &&
+        flags.checkpointing == ActivationCheckpointing::Full) {
+      flags.checkpointing = ActivationCheckpointing::NonReentrant;  // checkpoint_wrapper's default
+    }
+    flags.gpus_per_node = run_.experiment.cluster.gpus_per_node;
+    if (types.weights != Dtype::F32) flags.ddp.parameter_dtype = types.weights;
+    return flags;
+  }
+
+  Strategy fully_sharded(const std::string& name, const TrainingFlags& flags, const Types& types,
+                         bool offload) {
+    std::string full_name = name;
+    if (habits_.fsdp_version == 2) {
+      full_name = name == "hsdp" ? "fsdp2_hsdp" : name == "fsdp_full" ? "fsdp2" : "fsdp2_grad_op";
+    }
+    Strategy strategy = named_strategy(full_name, flags, run_.experiment.cluster.world_size());
+    FsdpOptions& fsdp = strategy.fsdp;
+    fsdp.parameter_dtype = strategy.grad_accum_dtype = types.weights;
+    fsdp.reduce_dtype = types.reduction;
+    strategy.communication_dtype = types.reduction.value_or(model_dtype(types.compute));
+    fsdp.cpu_offload = offload;
+    fsdp.keeps_last_unit = habits_.library == Library::Torchtitan;
+    if (fsdp.version == 1) {
+      // Defaults of accelerate and Composer.
+      fsdp.use_orig_params = habits_.library != Library::Other;
+      // gradient_checkpointing of the Trainer calls the wrapped layers.
+      fsdp.checkpoints_around_units = habits_.library == Library::HuggingFace;
+    }
+    return strategy;
+  }
+
+  Strategy deepspeed(const std::string& name, const TrainingFlags& flags, const Offload& offload,
+                     int world) {
+    const auto device = [](bool cpu) {
+      return cpu ? R"({"device": "cpu", "pin_memory": true})" : R"({"device": "none"})";
+    };
+    std::string zero = format(R"("stage": {})", name.substr(4));
+    if (offload.optimizer) zero += format(R"(, "offload_optimizer": {})", device(true));
+    if (offload.parameters) zero += format(R"(, "offload_param": {})", device(true));
+    const std::string text =
+        format(R"({{"zero_optimization": {{{}}}, "train_micro_batch_size_per_gpu": {}, )"
+               R"("gradient_accumulation_steps": {}, "optimizer": {{"type": "AdamW"}}{}}})",
+               zero, *flags.micro_batch, *flags.grad_accum,
+               flags.precision == Precision::Fp32
+                   ? ""
+                   : format(R"(, "{}": {{"enabled": true}})", to_string(*flags.precision)));
+    TrainingFlags own = flags;
+    own.optimizer.reset();  // DeepSpeed makes FusedAdam or CPUAdam of it
+    own.config_as = ConfigMode::Auto;
+    return parse_deepspeed_config(text, name, own, run_.experiment.model, world);
+  }
+
+  const Cells& cells_;
+  FrameworkHabits habits_;
+  TrainingRun run_;
+};
+
+}  // namespace
+
+const std::string& cell_or_blank(const CsvTable& table, const std::vector<CsvCell>& row,
+                                 std::string_view name) {
+  static const std::string kBlank;
+  const auto found = std::find_if(table.header.begin(), table.header.end(),
+                                  [&](const CsvCell& cell) { return cell.text == name; });
+  return found == table.header.end()
+             ? kBlank
+             : row[static_cast<std::size_t>(found - table.header.begin())].text;
+}
+
+RunReading read_run(const CsvTable& table, const std::vector<CsvCell>& row) {
+  const Cells cells(table, row);
+  try {
+    return {RunReader(cells).read(), ""};
+  } catch (const NoRun& none) {
+    return {std::nullopt, none.why};
+  } catch (const ConfigError& error) {  // a reader of models or strategies refuses what is said
+    return {std::nullopt, error.what()};
+  }
+}
+
+}  // namespace zerosim
