@@ -17,10 +17,12 @@
 ///     node                 either a preset with some figures replaced:
 ///       preset             a preset's name
 ///       gpu              ? another GPU with the same links and architecture
+///       gpu_memory       ? as below
 ///       intra            ? {ring_bandwidth}
 ///       nics, host       ? as below; only the keys that are given replace something
 ///                          or spelled out:
 ///       gpu                a name of data/gpus.csv, "A100-SXM4-80"
+///       gpu_memory       ? total of one GPU as the framework reports it = the GPU's
 ///       gpus               GPUs of one node
 ///       intra.kind         "nvswitch", "nvlink-mesh" (every pair linked alike), "pcie" (direct GPU
 ///       to
@@ -95,7 +97,8 @@ struct NcclGraph {
 
 struct NodeTemplate {
   std::string name;
-  std::string gpu;  ///< a GpuSpec's name
+  std::string gpu;   ///< a GpuSpec's name
+  Bytes gpu_memory;  ///< of one GPU, as the framework reports it; 0: what its kind has
   int gpus = 0;
   IntraNode intra = IntraNode::NvSwitch;
   NodeGraph graph;
@@ -139,6 +142,10 @@ struct Cluster {
 
   [[nodiscard]] int world_size() const { return nodes * gpus_per_node; }
   [[nodiscard]] const GpuSpec& gpu() const { return gpu_spec(node.gpu); }
+  /// Total of one GPU, as the framework reports it.
+  [[nodiscard]] Bytes gpu_memory() const {
+    return node.gpu_memory > Bytes() ? node.gpu_memory : gpu().memory;
+  }
 };
 
 /// Link classes of a cluster whose nodes are all alike, one of each kind:
@@ -164,6 +171,9 @@ struct Cluster {
 /// nodes.
 [[nodiscard]] Cluster load_cluster(const std::string& name_or_path, int nodes = -1,
                                    int gpus_per_node = -1);
+
+/// As `load_cluster` of a file; `file` stands for it in messages.
+[[nodiscard]] Cluster parse_cluster(std::string text, const std::string& file);
 
 struct ClusterPreset {
   std::string name;

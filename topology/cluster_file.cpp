@@ -26,6 +26,7 @@ struct Description {
   std::string name;
   Machine machine;
   std::optional<BytesPerSecond> ring_bandwidth;
+  Bytes gpu_memory;  ///< 0: the GPU's
   int nodes = 1;
   int gpus_per_node = 0;  ///< 0: all
   Fabric fabric;
@@ -121,9 +122,9 @@ std::string in_gb(BytesPerSecond rate) {
 /// Reads one cluster file into a Description.
 class FileReader {
  public:
-  explicit FileReader(const std::string& path)
-      : document_(JsonDocument::from_file(path)), root_(document_, document_.root(), "") {
-    description_.name = std::filesystem::path(path).stem().string();
+  explicit FileReader(JsonDocument document)
+      : document_(std::move(document)), root_(document_, document_.root(), "") {
+    description_.name = std::filesystem::path(document_.file()).stem().string();
   }
 
   Description read() {
@@ -179,14 +180,22 @@ class FileReader {
   }
 
   void read_node(JsonObject node) {
-    expect_keys(node, {"preset", "gpu", "gpus", "intra", "nics", "host"});
+    expect_keys(node, {"preset", "gpu", "gpus", "gpu_memory", "intra", "nics", "host"});
     if (node.has("preset")) {
       read_preset_node(node);
     } else {
       read_spelled_out_node(node);
     }
+    if (node.has("gpu_memory")) read_gpu_memory(node);
     if (node.has("nics")) read_nics(node.object("nics"));
     if (node.has("host")) read_host(node.object("host"));
+  }
+
+  void read_gpu_memory(JsonObject& node) {
+    description_.gpu_memory = node.bytes("gpu_memory");
+    if (description_.gpu_memory <= Bytes()) {
+      node.fail("gpu_memory", "found no memory, expected more than 0 bytes");
+    }
   }
 
   // A preset with other figures.
@@ -391,8 +400,8 @@ class FileReader {
   bool has_host_link_ = false;
 };
 
-Description read_file_description(const std::string& path) {
-  FileReader reader(path);
+Description read_description(JsonDocument document) {
+  FileReader reader(std::move(document));
   Description description = reader.read();
   reader.tell_host_defaults(description);
   return description;
@@ -419,7 +428,7 @@ Description describe(const std::string& name_or_path) {
   if (!looks_like_file && !std::filesystem::exists(path, ignored)) {
     fail_unknown_cluster(name_or_path);
   }
-  return read_file_description(name_or_path);
+  return read_description(JsonDocument::from_file(name_or_path));
 }
 
 /// -1 stands for a flag that was not given.
@@ -471,6 +480,7 @@ Cluster build(Description description) {
   Cluster cluster;
   cluster.name = description.name;
   cluster.node = make_node(description.machine, description.gpus_per_node);
+  cluster.node.gpu_memory = description.gpu_memory;
   cluster.nodes = description.nodes;
   cluster.gpus_per_node = description.gpus_per_node;
   cluster.fabric = description.fabric;
@@ -512,6 +522,10 @@ Cluster load_cluster(const std::string& name_or_path, int nodes, int gpus_per_no
   apply_flag(gpus_per_node, "--gpus-per-node", description.gpus_per_node,
              description.gpus_per_node_place);
   return build(std::move(description));
+}
+
+Cluster parse_cluster(std::string text, const std::string& file) {
+  return build(read_description(JsonDocument::from_text(std::move(text), file)));
 }
 
 }  // namespace zerosim

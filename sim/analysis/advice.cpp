@@ -273,6 +273,25 @@ std::vector<std::string> differences(const Experiment& experiment,
 
 // ---- sentences where nothing fits ------------------------------------------------------------
 
+/// "zero2 would fit with a fused Adam (25.6 GiB), or ZeRO stage 3 (14.2 GiB)."
+std::string ways_sentence(const std::string& name, const std::vector<WayOut>& ways) {
+  constexpr std::size_t kMost = 5;
+  std::vector<std::string> changes;
+  const WayOut* nearest = nullptr;
+  for (const WayOut& way : ways) {
+    if (!way.memory) continue;  // not simulated
+    if (!way.is_enough) {
+      nearest = &way;
+    } else if (changes.size() < kMost) {
+      changes.push_back(format("{} ({:.1f} GiB)", way.change, needed(*way.memory).gib()));
+    }
+  }
+  if (!changes.empty()) return format("{} would fit with {}.", name, join(changes, ", or "));
+  if (nearest == nullptr) return format("No change that can be simulated makes {} fit.", name);
+  return format("No change, and no two of them, make {} fit: with {} it still needs {:.1f} GiB.",
+                name, nearest->change, needed(*nearest->memory).gib());
+}
+
 std::vector<std::string> nothing_fits(const Experiment& experiment,
                                       const std::vector<Strategy>& strategies,
                                       const std::vector<StrategyReport>& reports) {
@@ -285,124 +304,11 @@ std::vector<std::string> nothing_fits(const Experiment& experiment,
       format("Nothing fits on {} x {}: the smallest, {}, needs {}.", cluster.world_size(),
              cluster.node.gpu, smallest->name, excess(smallest->memory))};
   const Strategy& strategy = strategies[static_cast<std::size_t>(smallest - reports.begin())];
-  std::vector<std::string> changes;
-  for (const WayOut& way : ways_out(experiment, strategy)) {
-    changes.push_back(format("{} ({:.1f} GiB)", way.change, needed(way.memory).gib()));
-  }
-  sentences.push_back(
-      changes.empty() ? format("No single change of checkpointing, micro batch, stage or number of "
-                               "GPUs makes {} fit.",
-                               smallest->name)
-                      : format("{} would fit with {}.", smallest->name, join(changes, ", or ")));
+  sentences.push_back(ways_sentence(smallest->name, ways_out(experiment, strategy)));
   return sentences;
 }
 
-// ---- changes that make room ------------------------------------------------------------------
-
-bool has_room(const MemoryReport& memory) {
-  return verdict_of(memory) != Verdict::DoesNotFit;
-}
-
-void try_change(const Experiment& experiment, const Strategy& changed, const std::string& change,
-                std::vector<WayOut>& ways) {
-  const MemoryReport memory = replayed_memory(experiment, changed);
-  if (has_room(memory)) ways.push_back({change, memory});
-}
-
-void try_checkpointing(const Experiment& experiment, const Strategy& strategy,
-                       std::vector<WayOut>& ways) {
-  if (recomputes_blocks(strategy.checkpointing)) return;
-  Strategy changed = strategy;
-  changed.checkpointing = ActivationCheckpointing::Full;
-  try_change(experiment, changed, "full activation checkpointing", ways);
-}
-
-/// The largest divisor of the micro batch that fits: the train batch stays.
-void try_micro_batch(const Experiment& experiment, const Strategy& strategy,
-                     std::vector<WayOut>& ways) {
-  const std::size_t before = ways.size();
-  for (std::int64_t size = strategy.micro_batch - 1; size >= 1 && ways.size() == before; --size) {
-    if (strategy.micro_batch % size != 0) continue;
-    Strategy changed = strategy;
-    changed.micro_batch = size;
-    changed.grad_accum = strategy.grad_accum * (strategy.micro_batch / size);
-    try_change(experiment, changed, format("micro batch {}", size), ways);
-  }
-}
-
-void try_stage3(const Experiment& experiment, const Strategy& strategy, std::vector<WayOut>& ways) {
-  if (zero_stage_of(strategy) == 3 || experiment.cluster.world_size() < 2) return;
-  Strategy changed = strategy;
-  if (strategy.framework == Framework::Fsdp) {
-    changed.fsdp.sharding = FsdpSharding::FullShard;
-    changed.fsdp.reshard_after_forward = true;
-    try_change(experiment, changed, "full sharding", ways);
-    return;
-  }
-  changed.framework = Framework::DeepSpeed;
-  changed.zero.stage = 3;
-  changed.zero.overlap_comm = true;  // its default at stage 3 (A2)
-  changed.communication_dtype = changed.grad_accum_dtype = model_dtype(strategy.precision);
-  try_change(experiment, changed, "ZeRO stage 3", ways);
-}
-
-/// The cluster with `gpus` GPUs: of one node, or of whole nodes as they are.
-Experiment resized(const Experiment& experiment, int gpus) {
-  Experiment changed = experiment;
-  Cluster& cluster = changed.cluster;
-  if (gpus <= cluster.node.gpus && cluster.nodes == 1) {
-    cluster.gpus_per_node = gpus;
-  } else {
-    cluster.gpus_per_node = cluster.nodes == 1 ? cluster.node.gpus : cluster.gpus_per_node;
-    cluster.nodes = gpus / cluster.gpus_per_node;
-  }
-  return changed;
-}
-
-/// Sizes to try in ascending order: one GPU more at a time inside the first node, then whole nodes.
-std::vector<int> larger_sizes(const Cluster& cluster) {
-  constexpr int kMostGpus = 1024;
-  std::vector<int> sizes;
-  if (cluster.nodes == 1) {
-    for (int gpus = cluster.gpus_per_node + 1; gpus <= cluster.node.gpus; ++gpus) {
-      sizes.push_back(gpus);
-    }
-  }
-  const int per_node = cluster.nodes == 1 ? cluster.node.gpus : cluster.gpus_per_node;
-  const int most = std::max(kMostGpus, 2 * cluster.world_size());
-  for (int gpus = per_node * (cluster.nodes + 1); gpus <= most; gpus += per_node) {
-    sizes.push_back(gpus);
-  }
-  return sizes;
-}
-
-/// Memory falls with the number of GPUs, so the least one is found by halving.
-void try_more_gpus(const Experiment& experiment, const Strategy& strategy,
-                   std::vector<WayOut>& ways) {
-  const bool hybrid = strategy.framework == Framework::Fsdp && is_hybrid(strategy.fsdp.sharding);
-  if (zero_stage_of(strategy) == 0 || hybrid) return;  // more GPUs leave each with as much
-  const std::vector<int> sizes = larger_sizes(experiment.cluster);
-  const auto memory_with = [&](int gpus) {
-    Strategy changed = strategy;
-    changed.train_batch = strategy.micro_batch * strategy.grad_accum * gpus;
-    return replayed_memory(resized(experiment, gpus), changed);
-  };
-  if (sizes.empty() || !has_room(memory_with(sizes.back()))) return;
-  const auto least = std::partition_point(sizes.begin(), sizes.end(),
-                                          [&](int gpus) { return !has_room(memory_with(gpus)); });
-  ways.push_back({format("{} GPUs", *least), memory_with(*least)});
-}
-
 }  // namespace
-
-std::vector<WayOut> ways_out(const Experiment& experiment, const Strategy& strategy) {
-  std::vector<WayOut> ways;
-  try_checkpointing(experiment, strategy, ways);
-  try_micro_batch(experiment, strategy, ways);
-  try_stage3(experiment, strategy, ways);
-  try_more_gpus(experiment, strategy, ways);
-  return ways;
-}
 
 std::vector<std::string> choice(const Experiment& experiment,
                                 const std::vector<Strategy>& strategies,

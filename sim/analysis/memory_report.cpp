@@ -142,7 +142,7 @@ Bytes paper_model_states_of(const Model& model, const Strategy& strategy, int wo
 
 AllocatorSetup allocator_setup(const Experiment& experiment, const Program& program) {
   AllocatorSetup setup;
-  setup.allocator.capacity = experiment.cluster.gpu().memory;
+  setup.allocator.capacity = experiment.cluster.gpu_memory();
   setup.allocator.other = context_of(program);
   setup.allocator.conf = experiment.alloc_conf;
   setup.ranks_of_a_node = std::min(experiment.cluster.gpus_per_node, program.world_size);
@@ -158,7 +158,7 @@ MemoryReport memory_report(const Experiment& experiment, const Strategy& strateg
   add_peaks(observer, report);
   add_flushes(observer, report);
   report.context = context_of(program);
-  report.capacity = experiment.cluster.gpu().memory;
+  report.capacity = experiment.cluster.gpu_memory();
   report.host = observer.ledger().peak(0).host;
   report.rank = program.ranks.front().representative.value();
   return report;
@@ -172,7 +172,7 @@ std::string job_part(Phase phase, int step) {
 
 void set_machine(const Experiment& experiment, BuildOptions& options) {
   // Of NCCL nothing is there while a model is loaded.
-  options.device_memory = experiment.cluster.gpu().memory - kContextMemory.cuda;
+  options.device_memory = experiment.cluster.gpu_memory() - kContextMemory.cuda;
   options.load_dtype = experiment.load_dtype;
 }
 

@@ -5,7 +5,7 @@
 namespace zerosim {
 
 std::span<const CommandEntry> commands() {
-  static constexpr std::array<CommandEntry, 9> kCommands = {{
+  static constexpr std::array<CommandEntry, 11> kCommands = {{
       {"", "model", "Modules, parameters, FLOPs and bytes of a model",
        "zerosim model --model llama-2-7b --seq 2048\n"
        "  zerosim model --model llama-3-8b --lora rank=8,targets=q_proj,v_proj\n"
@@ -31,6 +31,12 @@ std::span<const CommandEntry> commands() {
        "zerosim compare --model llama-2-7b --cluster dgx-a100-80 --gpus-per-node 4 "
        "--strategies ddp,zero1,zero2,zero3 --micro-batch 4",
        make_compare_command},
+      {"", "explain-oom", "Which buffer an out-of-memory message is about, and the ways out",
+       "zerosim explain-oom --model llama-2-7b --cluster dgx-a100-40 --gpus-per-node 4 "
+       "--strategies zero2 --optimizer adamw_torch <message.txt",
+       make_explain_oom_command},
+      {"validate", "cases", "User cases: what the simulator must and should answer",
+       "zerosim validate cases tests/data/cases", make_validate_cases_command},
       {"validate", "memory", "Published memory rows against the simulator",
        "zerosim validate memory rows.csv", make_validate_memory_command},
       {"validate", "schedule", "Recorded collectives of real runs against the simulator's",

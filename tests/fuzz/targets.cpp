@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/analysis/environment_settings.h"
+#include "sim/analysis/oom_message.h"
 #include "sim/base/environment.h"
 #include "sim/base/error.h"
 #include "sim/base/json.h"
@@ -18,13 +19,15 @@
 #include "sim/strategy/strategy.h"
 #include "sim/strategy/trainer_config.h"
 #include "tests/sim/memory/allocator_invariants.h"
+#include "validate/case_file.h"
+#include "validate/experiment.h"
 
 namespace zerosim::fuzz {
 namespace {
 
 constexpr int kWorldSize = 8;
 
-constexpr std::array<Target, 7> kTargets = {{
+constexpr std::array<Target, 9> kTargets = {{
     {"hjson", hjson},
     {"ds_config", ds_config},
     {"model", model},
@@ -32,6 +35,8 @@ constexpr std::array<Target, 7> kTargets = {{
     {"alloc_conf", alloc_conf},
     {"environment", environment},
     {"allocator", allocator},
+    {"oom_message", oom_message},
+    {"user_case", user_case},
 }};
 
 const Model& gpt2() {
@@ -227,6 +232,31 @@ void allocator(const std::string& bytes) {
     conf = AllocConf();
   }
   AllocatorStream(all.substr(std::min(line + 1, all.size())), conf).run();
+}
+
+void oom_message(const std::string& bytes) {
+  std::vector<OomMessage> messages;
+  try {
+    messages = parse_oom_messages(bytes, "fuzz.log");
+  } catch (const Error&) {
+    return;
+  }
+  ZS_CHECK(!messages.empty(), "a log without a message is an error");
+  for (const OomMessage& message : messages) {
+    ZS_CHECK(message.request.covers(message.request.bytes), "a size is not what it is printed as");
+    ZS_CHECK(message.request.bytes >= Bytes(0), "a size is negative");
+  }
+}
+
+void user_case(const std::string& bytes) {
+  try {
+    const CaseFile read = parse_case(bytes, "fuzz/case.json", "no_such_folder");
+    for (const ExperimentInputs& variant : read.experiment.variants()) {
+      static_cast<void>(cluster_of(variant));
+    }
+  } catch (const Error&) {
+    return;
+  }
 }
 
 }  // namespace zerosim::fuzz

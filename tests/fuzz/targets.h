@@ -16,7 +16,8 @@ struct Target {
   void (*run)(const std::string& bytes);
 };
 
-/// hjson, ds_config, model, training_config, alloc_conf, environment, allocator.
+/// hjson, ds_config, model, training_config, alloc_conf, environment, allocator, oom_message,
+/// user_case.
 [[nodiscard]] std::span<const Target> targets();
 
 /// The Hjson front alone. Its JSON is strict, and means the same.
@@ -36,5 +37,10 @@ void environment(const std::string& bytes);
 /// (or else the default), the rest are allocations, frees, completed events and flushes. What
 /// `broken_invariant` says holds after each.
 void allocator(const std::string& bytes);
+/// A log with out-of-memory messages.
+void oom_message(const std::string& bytes);
+
+/// A case.json, and the clusters of its variants. No file is opened.
+void user_case(const std::string& bytes);
 
 }  // namespace zerosim::fuzz

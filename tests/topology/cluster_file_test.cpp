@@ -296,5 +296,20 @@ TEST(LoadCluster, FlagsOutOfRangeAreNamed) {
             "--nodes: found 2000000000, a cluster of 16000000000 GPUs is too large");
 }
 
+/// A text in memory is read as a file is; a GPU may have less than its kind: what a report says.
+TEST(ClusterFile, MemoryOfAGpu) {
+  const std::string preset = R"("node": {"preset": "dgx-a100-80")";
+  EXPECT_EQ(parse_cluster("{\"version\": 1, " + preset + "}}", "c.json").gpu_memory(),
+            gpu_spec("A100-SXM4-80").memory);
+  const Cluster less =
+      parse_cluster("{\"version\": 1, " + preset + R"(, "gpu_memory": "79GiB"}})", "c.json");
+  EXPECT_EQ(less.gpu_memory(), 79_GiB);
+  EXPECT_EQ(less.name, "c");
+  EXPECT_THAT(error_of("{\"version\": 1, " + preset + R"(, "gpu_memory": "0GiB"}})"),
+              HasSubstr("c.json:1:64: node.gpu_memory: found no memory, expected more than 0"));
+  EXPECT_THAT(error_of("{\"version\": 1, " + preset + R"(, "gpu_memory": 79}})"),
+              HasSubstr("node.gpu_memory: found 79"));
+}
+
 }  // namespace
 }  // namespace zerosim

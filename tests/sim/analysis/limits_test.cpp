@@ -71,8 +71,8 @@ class Limits : public ::testing::TestWithParam<Question> {
 
 TEST_P(Limits, LeastGpusIsTheFirstThatIsEnoughOneByOne) {
   const Limit limit = least_gpus(experiment, strategy);
-  // Where nothing is enough, as many as 16 nodes of 8 are looked at one by one.
-  EXPECT_EQ(limit.size, least_gpus_one_by_one(experiment, strategy, 128));
+  // Where nothing is enough, as many as 64 GPUs are looked at one by one.
+  EXPECT_EQ(limit.size, least_gpus_one_by_one(experiment, strategy, 64));
   if (limit.size) {
     ASSERT_NE(limit.found(), nullptr);
     EXPECT_TRUE(limit.found()->is_enough());
@@ -107,15 +107,15 @@ TEST_P(Limits, EachSizeIsTriedOnceAndWithinTheLimit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Small, Limits,
-                         ::testing::Values(Question{"qwen2-1.5b", "dgx1-v100-16", 1, "ddp", 512},
-                                           Question{"qwen2-1.5b", "dgx1-v100-16", 1, "zero1", 512},
-                                           Question{"qwen2-1.5b", "dgx1-v100-16", 1, "zero2", 512},
-                                           Question{"qwen2-1.5b", "dgx1-v100-16", 1, "zero3", 512},
+                         ::testing::Values(Question{"qwen2-1.5b", "dgx1-v100-16", 1, "ddp", 1024},
+                                           Question{"qwen2-1.5b", "dgx1-v100-16", 1, "zero1", 1024},
+                                           Question{"qwen2-1.5b", "dgx1-v100-16", 1, "zero2", 1024},
+                                           Question{"qwen2-1.5b", "dgx1-v100-16", 1, "zero3", 1024},
                                            Question{"qwen2-1.5b", "dgx1-v100-16", 1, "fsdp2", 512},
-                                           Question{"pythia-2.8b", "a10x4-pcie", 1, "zero3", 256},
-                                           Question{"pythia-2.8b", "a10x4-pcie", 1, "zero2", 256},
-                                           Question{"pythia-2.8b", "a10x4-pcie", 2, "hsdp", 256},
-                                           Question{"llama-2-7b", "dgx1-v100-16", 2, "zero3", 128},
+                                           Question{"pythia-2.8b", "a10x4-pcie", 1, "zero3", 1024},
+                                           Question{"pythia-2.8b", "a10x4-pcie", 1, "zero2", 1024},
+                                           Question{"pythia-2.8b", "a10x4-pcie", 2, "hsdp", 512},
+                                           Question{"llama-2-7b", "dgx1-v100-16", 2, "zero3", 256},
                                            Question{"llama-2-7b", "dgx1-v100-16", 1, "zero0",
                                                     128}));
 
@@ -168,9 +168,9 @@ INSTANTIATE_TEST_SUITE_P(Strategies, ManyMicroSteps,
                                            "fsdp_grad_op", "fsdp2", "hsdp"));
 
 TEST(LargestMicroBatch, IsThatOfAllMicroSteps) {
-  const Experiment experiment = experiment_of("qwen2-1.5b", "dgx1-v100-16", 1, 512);
+  const Experiment experiment = experiment_of("qwen2-1.5b", "dgx1-v100-16", 1, 1024);
   Strategy strategy = strategy_of("zero2", experiment);
-  strategy.grad_accum = 8;
+  strategy.grad_accum = 5;
   PlacedStrategy placed{experiment, strategy};
   const Limit limit = largest_micro_batch(experiment, strategy);
   ASSERT_TRUE(limit.size);

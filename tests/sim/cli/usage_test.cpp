@@ -33,6 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Commands, HelpTest,
                                            std::vector<std::string>{"schedule"},
                                            std::vector<std::string>{"run"},
                                            std::vector<std::string>{"compare"},
+                                           std::vector<std::string>{"explain-oom"},
                                            std::vector<std::string>{"validate", "memory"},
                                            std::vector<std::string>{"topo", "presets"}));
 
@@ -54,11 +55,11 @@ INSTANTIATE_TEST_SUITE_P(
     Flags, MisuseTest,
     ::testing::Values(
         Misuse{{},
-               "`zerosim` needs a command: model, check, memory, schedule, run, compare, validate, "
+               "`zerosim` needs a command: model, check, memory, schedule, run, compare, explain-oom, validate, "
                "topo"},
         Misuse{{"comprae"},
                "`zerosim` knows no command \"comprae\"; did you mean \"compare\"?; expected model, "
-               "check, memory, schedule, run, compare, validate, topo"},
+               "check, memory, schedule, run, compare, explain-oom, validate, topo"},
         Misuse{{"validate"}, "`zerosim validate` needs a command: memory, schedule"},
         Misuse{{"memory", "--parms", "7e9"},
                "unknown flag --parms of `zerosim memory`; did you mean \"--params\"?"},
