@@ -119,6 +119,12 @@ const Sharding& sharding_of(const Row& row) {
       format("strategy \"{}\" is none of the ZeRO paper's (ddp, zero1, zero2, zero3)", strategy)};
 }
 
+void add_once(std::vector<std::string>& sentences, std::string sentence) {
+  if (std::find(sentences.begin(), sentences.end(), sentence) == sentences.end()) {
+    sentences.push_back(std::move(sentence));
+  }
+}
+
 /// \param assumptions  told if the row names no precision.
 StateBytes states_of(const Row& row, std::vector<std::string>& assumptions) {
   const std::string& precision = row.text("precision");
@@ -127,9 +133,9 @@ StateBytes states_of(const Row& row, std::vector<std::string>& assumptions) {
   }
   if (precision.starts_with("fp32")) return state_bytes(Precision::Fp32);
   if (!precision.empty()) throw Skip{format("precision \"{}\" is not known", precision)};
-  assumptions.push_back(
-      format("line {}: no precision is given; taken as 16-bit training with fp32 Adam states",
-             row.location("precision").line));
+  add_once(assumptions,
+           format("line {}: no precision is given; taken as 16-bit training with fp32 Adam states",
+                  row.location("precision").line));
   return state_bytes(Precision::Fp16);
 }
 
@@ -153,12 +159,6 @@ std::optional<double> number_before(std::string_view text, std::string_view word
 }
 
 // ---- simulated jobs ---------------------------------------------------------------------------
-
-void add_once(std::vector<std::string>& sentences, std::string sentence) {
-  if (std::find(sentences.begin(), sentences.end(), sentence) == sentences.end()) {
-    sentences.push_back(std::move(sentence));
-  }
-}
 
 /// The title of where a row comes from: what stands before its address.
 std::string source_of(const CsvTable& table, const std::vector<CsvCell>& cells) {
@@ -247,6 +247,15 @@ void compare_formula(const Row& row, Validation& out) {
                                   needed(row.per_gpu(), "per_gpu_gb")));
 }
 
+/// As Table 2 of the ZeRO paper prints sizes: of one part to a decimal of a billion, of K parts K
+/// times that; from half a trillion on to a decimal of a trillion ("0.5T", "1T").
+double paper_model_size(double billions_of_a_part, double parts) {
+  const auto to_a_decimal = [](double value) { return std::floor(value * 10 + 0.5) / 10; };
+  const double size = to_a_decimal(billions_of_a_part) * parts;
+  constexpr double kTrillion = 1000;
+  return size < kTrillion / 2 ? size : to_a_decimal(size / kTrillion) * kTrillion;
+}
+
 /// Largest P with P x (bytes per parameter) = capacity, on each of K model-parallel parts.
 void compare_largest_model(const Row& row, Validation& out) {
   const double parts = number_after(row.text("model"), "model parallel ").value_or(1);
@@ -257,7 +266,8 @@ void compare_largest_model(const Row& row, Validation& out) {
   const auto data_parallel = static_cast<int>(world_size / parts);
   const double bytes_per_parameter =
       paper_model_states(1, sharding_of(row), data_parallel, states_of(row, out.assumptions));
-  const double largest = positive(row.gpu_memory(), "gpu_memory_gb") / bytes_per_parameter * parts;
+  const double largest =
+      paper_model_size(positive(row.gpu_memory(), "gpu_memory_gb") / bytes_per_parameter, parts);
   const double published = needed(row.parameters(), "params_b");
   out.rows.push_back(compared_row(row.id("params_b"), row.what(), "billion",
                                   as_precise_as(largest, row.text("params_b")), published));
@@ -279,6 +289,14 @@ void compare_estimate(const Row& row, Validation& out) {
                                   published));
 }
 
+/// The model that a "live" estimate counted, if its name is a preset's: params_b rounds its size.
+std::optional<Model> measured_model(const Row& row) {
+  if (row.text("kind") != "estimator_live") return std::nullopt;
+  const std::vector<std::string> names = model_preset_names();
+  if (std::find(names.begin(), names.end(), row.text("model")) == names.end()) return std::nullopt;
+  return load_model(row.text("model"));
+}
+
 EstimatorInput estimator_input(const Row& row, int stage, std::vector<std::string>& assumptions) {
   const std::string& notes = row.text("notes");
   const int world_size = needed(row.world_size(), "world_size");
@@ -288,6 +306,10 @@ EstimatorInput estimator_input(const Row& row, int stage, std::vector<std::strin
   if (!largest) {
     const std::optional<double> millions = number_before(notes, "M largest layer");
     if (millions) largest = *millions * 1e6;
+  }
+  if (const std::optional<Model> model = measured_model(row)) {
+    input.parameters = parameter_count(*model);
+    largest = static_cast<double>(largest_module_parameters(*model));
   }
   if (stage == 3 && !largest)
     throw Skip{"notes do not name the largest layer: the estimator needs it"};
@@ -326,8 +348,26 @@ EstimatorRow estimate_of(const Row& row, std::vector<std::string>& assumptions) 
   throw Skip{format("DeepSpeed does not estimate offload \"{}\" at stage {}", offload, stage)};
 }
 
+/// A row does not say which release printed it; it is an older one's if that gives its digits.
+bool is_older_estimate(const Row& row, const EstimatorRow& estimate,
+                       std::vector<std::string>& assumptions) {
+  if (estimate.stage != 2 || estimate.offload_optimizer || !row.per_gpu()) return false;
+  std::vector<std::string> known;  // told already
+  const Bytes older = older_stage_2_estimate(estimator_input(row, estimate.stage, known));
+  if (std::stod(format("{:.{}f}", older.gib(), kEstimatorDecimals)) != *row.per_gpu()) return false;
+  add_once(
+      assumptions,
+      format("line {}: printed by an older estimator, 4 P + 16 P / N a GPU; today's says {:.2f} "
+             "GiB",
+             row.location("per_gpu_gb").line, estimate.gpu.gib()));
+  return true;
+}
+
 void compare_estimator(const Row& row, Validation& out) {
-  const EstimatorRow estimate = estimate_of(row, out.assumptions);
+  EstimatorRow estimate = estimate_of(row, out.assumptions);
+  if (is_older_estimate(row, estimate, out.assumptions)) {
+    estimate.gpu = older_stage_2_estimate(estimator_input(row, estimate.stage, out.assumptions));
+  }
   const auto compare = [&](std::string_view figure, Bytes bytes, std::optional<double> published) {
     if (!published) return;
     const double printed = std::stod(format("{:.{}f}", bytes.gib(), kEstimatorDecimals));

@@ -287,6 +287,7 @@ std::vector<Ladder> savings_of(const PlacedStrategy& now, const MemoryReport& me
   std::vector<Ladder> ladders;
   add_allocator(now, ladders);
   add_fused_optimizer(now, ladders);
+  add_zero_init(now, ladders);
   add_sizes(now, memory, ladders);
   add_lower_stages(now, ladders);
   drop_empty(ladders);

@@ -86,6 +86,7 @@ void add_peaks(const AllocatorObserver& observer, MemoryReport& report) {
   report.peak_part = job_part(allocated.phase, allocated.step);
   report.peak_phase = std::string(to_string(allocated.phase));
   report.peak_op = allocated.op;
+  report.peak_active = observer.peak_active(0);
   report.peak_reserved = reserved.reserved;
   report.fragmentation = reserved.fragmentation();
 }

@@ -44,7 +44,9 @@ struct MemoryReport {
   Bytes after_step;        ///< allocated between two steps
   Bytes fragmentation;     ///< reserved and not allocated, when most is reserved (E7.7)
   Bytes context;           ///< CUDA context and NCCL buffers, outside the allocator (E1)
-  Bytes peak_allocated, peak_reserved;
+  Bytes peak_allocated;
+  Bytes peak_active;  ///< allocated, or freed and awaited by another stream (E7.8)
+  Bytes peak_reserved;
   std::string peak_part;  ///< "initialisation", "first step", "second step", "steady step"
   std::string peak_phase, peak_op;
   int flushes = 0;        ///< of the cache (E7.9), in a steady step

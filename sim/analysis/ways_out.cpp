@@ -23,12 +23,16 @@ namespace {
 
 /// What a change has to reach.
 struct Goal {
-  Bytes most;  ///< it may allocate
-  Bytes host;  ///< memory of a node; 0: not known
+  Bytes most;                      ///< the job may allocate
+  Bytes host;                      ///< memory of a node; 0: not known
+  std::optional<Bytes> steady{};   ///< or a steady step may
+  std::optional<Bytes> host_or{};  ///< or the job may take of a node's memory
 
   [[nodiscard]] bool is_reached(const MemoryReport& memory) const {
-    if (verdict_of(memory) == Verdict::DoesNotFit || memory.peak_allocated > most) return false;
-    return host == Bytes(0) || memory.host <= host;
+    if (verdict_of(memory) == Verdict::DoesNotFit) return false;
+    if (host > Bytes(0) && memory.host > host) return false;
+    return memory.peak_allocated <= most || (steady && memory.steady_allocated <= *steady) ||
+           (host_or && memory.host <= *host_or);
   }
 };
 
@@ -294,12 +298,15 @@ std::vector<WayOut> ways_out(const Experiment& experiment, const Strategy& strat
 }
 
 std::vector<WayOut> free_savings(const Experiment& experiment, const Strategy& strategy) {
-  constexpr double kWorthwhile = 0.02;
+  constexpr double kWorthwhile = 0.02;  // of the GPU's
+  constexpr double kHostShare = 0.5;    // of the host's, which is seldom short
   constexpr double kFree = 1.01;
   const PlacedStrategy now{experiment, strategy};
   const MemoryReport memory = replayed_memory(experiment, strategy);
   const auto share = static_cast<double>(memory.peak_allocated.count()) * kWorthwhile;
-  const Goal goal = goal_of(now, memory, Bytes(std::llround(share)));
+  Goal goal = goal_of(now, memory, Bytes(std::llround(share)));
+  goal.steady = memory.steady_allocated - Bytes(std::llround(share));
+  goal.host_or = Bytes(std::llround(static_cast<double>(memory.host.count()) * (1 - kHostShare)));
   const std::vector<Ladder> ladders = savings_of(now, memory);
   std::vector<Trial> failed;
   std::vector<Trial> trials = enough_of(now, ladders, goal, excess_of(memory, goal), failed);

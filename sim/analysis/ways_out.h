@@ -51,8 +51,9 @@ struct WaysOutOptions {
 [[nodiscard]] std::vector<WayOut> ways_out(const Experiment& experiment, const Strategy& strategy,
                                            const WaysOutOptions& options = {});
 
-/// Changes of a job that fits which allocate less at their peak (by 2 % and more) and no more time
-/// (by 1 % at most): `lower_stage` and smaller buffers where they do not pay. Timed as above.
+/// Changes of a job that fits which allocate less at their peak or at that of a steady step (by 2 %
+/// and more), or half of the host's memory, and take no more time (by 1 % at most): `lower_stage`
+/// and smaller buffers where they do not pay, `zero_init`. Timed as above.
 [[nodiscard]] std::vector<WayOut> free_savings(const Experiment& experiment,
                                                const Strategy& strategy);
 

@@ -179,7 +179,7 @@ struct RankState {
   std::size_t first_timed = 0;  ///< operations before it are of warm-up steps
   std::size_t next_op = 0;      ///< where the host thread is
   Seconds host_now{0};          ///< may be ahead of the machine's clock
-  int unready = 0;              ///< issued device operations that are not ready
+  int unready = 0;              ///< launches of issued device operations that are not ready
   int unfinished = 0;           ///< issued device operations that have not ended
   Seconds last_end{0};          ///< of a device operation
   bool idle_wanted = false;     ///< by the present allocation
@@ -323,6 +323,13 @@ class Execution final : public internal::MachineListener {
   [[nodiscard]] const Collective& call_of(int rank_class, std::int32_t op) const {
     const RankProgram& program = *rank(rank_class).program;
     return program.collectives[static_cast<std::size_t>(op_of(rank_class, op).payload)];
+  }
+  /// What an operation takes of the launch queue (rule 0.2).
+  [[nodiscard]] int launches(int rank_class, std::int32_t op) const {
+    const Op& own = op_of(rank_class, op);
+    if (own.kind != OpKind::Kernel) return 1;
+    const RankProgram& program = *rank(rank_class).program;
+    return std::max(1, program.kernels[static_cast<std::size_t>(own.payload)].launches);
   }
   [[nodiscard]] int classes() const { return static_cast<int>(ranks_.size()); }
   /// Cell of a table of meetings by rank class.
@@ -737,7 +744,7 @@ void Execution::issue(int rank_class, std::int32_t op) {
   OpState& own = state(rank_class, op);
   own.issued = rank(rank_class).host_now;
   own.issued_yet = true;
-  ++rank(rank_class).unready;
+  rank(rank_class).unready += launches(rank_class, op);
   ++rank(rank_class).unfinished;
   arrive(rank_class, own.leader, own.issued);
 }
@@ -763,7 +770,7 @@ void Execution::on_ready(int rank_class, std::int32_t op) {
   RankState& owner = rank(rank_class);
   const Seconds ready = state(rank_class, op).ready;
   for (std::int32_t member = op; member != kNone; member = state(rank_class, member).next_member) {
-    --owner.unready;
+    owner.unready -= launches(rank_class, member);
   }
   if (owner.host_state == HostState::WaitsForQueue &&
       std::find(runnable_hosts_.begin(), runnable_hosts_.end(), rank_class) ==

@@ -8,10 +8,10 @@
 ///
 /// Rules of execution:
 /// - A host thread walks its operations in order and pays the host time of each before it takes
-///   effect. It stops in a HostWait, and in the launch of an operation that would make more than
-///   `HostTimes::launch_queue_depth` device operations issued but not ready (rule 0.2). A HostPass
-///   keeps it for `host_pass_time`; host threads of one node share its memory as if all were in
-///   one.
+///   effect. It stops in a HostWait, and in the launch of an operation while
+///   `HostTimes::launch_queue_depth` launches or more are issued but not ready (rule 0.2): a kernel
+///   has `Kernel::launches` of them, other device operations one. A HostPass keeps it for
+///   `host_pass_time`; host threads of one node share its memory as if all were in one.
 /// - A device operation is *ready* when it is issued, its dependencies have ended and the one
 ///   before it on the stream has ended. A kernel starts `launch_gap` after that; a copy at once; a
 ///   StreamWait ends at once.

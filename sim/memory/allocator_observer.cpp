@@ -219,6 +219,10 @@ AllocatorMoment AllocatorObserver::peak_reserved(int rank_class) const {
   return in_words(rank_class, std::max_element(all.begin(), all.end(), lower)->peak_reserved);
 }
 
+Bytes AllocatorObserver::peak_active(int rank_class) const {
+  return rank(rank_class).unlimited.allocator.stats().active.peak;
+}
+
 const MemoryByClass& AllocatorObserver::current(int rank_class) const {
   return rank(rank_class).unlimited.by_class;
 }

@@ -113,6 +113,8 @@ class AllocatorObserver final : public AllocationObserver {
   /// The largest over all parts, the earliest among equals.
   [[nodiscard]] AllocatorMoment peak_allocated(int rank_class) const;
   [[nodiscard]] AllocatorMoment peak_reserved(int rank_class) const;
+  /// Allocated, or freed and awaited by another stream (E7.8), at its largest; without limit.
+  [[nodiscard]] Bytes peak_active(int rank_class) const;
   /// Live now, in whole blocks.
   [[nodiscard]] const MemoryByClass& current(int rank_class) const;
   /// The first request that failed.

@@ -136,6 +136,13 @@ std::string paper_figure(double gigabytes) {
   return text;
 }
 
+Bytes older_stage_2_estimate(const EstimatorInput& input) {
+  check(input);
+  const Bytes parameters(input.parameters);
+  const std::int64_t gpus = static_cast<std::int64_t>(input.nodes) * input.gpus_per_node;
+  return parameters * 4 + Bytes((parameters * 16).count() / gpus);
+}
+
 std::vector<EstimatorRow> deepspeed_estimates(int stage, const EstimatorInput& input) {
   check(input);
   if (stage != 2 && stage != 3) {

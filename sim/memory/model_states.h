@@ -81,6 +81,9 @@ struct EstimatorInput {
   int gpus_per_node = 1;
   int nodes = 1;
 };
+/// What DeepSpeed's estimator printed for stage 2 without offload, per GPU, when its documentation
+/// (docs/code-docs/source/memory.rst) was written: 4 P + 16 P / N.
+[[nodiscard]] Bytes older_stage_2_estimate(const EstimatorInput& input);
 /// Stage 2: with offload, without. Stage 3: (parameters and optimizer, optimizer, neither
 /// offloaded) x (zero.Init, without). The order in which DeepSpeed prints them. \throws ConfigError
 /// for another stage, negative counts, or more bytes than 64 bits hold.

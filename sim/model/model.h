@@ -97,6 +97,8 @@ struct AttentionShape {
   bool causal = true;
   /// Whether the family's code has a fused ("flash") form at all; T5 and BLOOM have none.
   bool fused = true;
+  /// Whether it calls the fused form whatever is asked for: Falcon without ALiBi does.
+  bool always_fused = false;
   bool fp32_softmax = true;  ///< of the unfused form: computed in fp32 and cast back
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };

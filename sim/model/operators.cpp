@@ -402,7 +402,7 @@ class CostModel {
   void attention() {
     // q (2h) and k, v (4 h_kv) stay; the output is the next Linear's input.
     cost_.saved = cost_.input;
-    if (batch_.flash_attention && attention_shape().fused) {
+    if (attends_fused(attention_shape(), batch_)) {
       flash_attention();
     } else {
       unfused_attention();
@@ -502,6 +502,10 @@ std::string_view to_string(OperatorKind kind) {
       "Attention", "ResidualAdd", "Scale",        "Activation",   "Multiply", "CrossEntropy",
       "Dropout",   "Router",      "ExpertGather", "ExpertScatter"};
   return kNames[static_cast<std::size_t>(kind)];
+}
+
+bool attends_fused(const AttentionShape& shape, const BatchShape& batch) {
+  return shape.always_fused || (shape.fused && batch.flash_attention);
 }
 
 std::int64_t operator_tokens(const Model& model, const Operator& op, std::int64_t tokens) {

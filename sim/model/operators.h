@@ -149,6 +149,9 @@ struct OperatorCost {
 /// "Linear"
 [[nodiscard]] std::string_view to_string(OperatorKind kind);
 
+/// Whether the scores of all pairs are never stored ("flash").
+[[nodiscard]] bool attends_fused(const AttentionShape& shape, const BatchShape& batch);
+
 /// Tokens that an operator sees of a micro batch of `tokens`: all, or those of its expert.
 [[nodiscard]] std::int64_t operator_tokens(const Model& model, const Operator& op,
                                            std::int64_t tokens);

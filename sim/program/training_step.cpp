@@ -180,8 +180,9 @@ TrainingWalk::Course TrainingWalk::course_of(const Model& model) const {
   course.costs.reserve(model.operators.size());
   for (const Operator& op : model.operators) {
     OperatorCost cost = operator_cost(model, op, batch_);
-    if (op.kind == OperatorKind::Attention && !batch_.flash_attention &&
-        attention_batch.flash_attention) {
+    if (op.kind == OperatorKind::Attention && attention_batch.flash_attention &&
+        !batch_.flash_attention &&
+        !attends_fused(model.attention_shapes[static_cast<std::size_t>(op.attention)], batch_)) {
       cost.saved = operator_cost(model, op, attention_batch).saved;
       cost.backward_input.insert(cost.backward_input.begin(), cost.forward.begin(),
                                  cost.forward.end());

@@ -53,6 +53,7 @@ JsonValue memory_json(const MemoryReport& memory) {
   json["fragmentation"] = bytes(memory.fragmentation);
   json["context"] = bytes(memory.context);
   json["peak_allocated"] = bytes(memory.peak_allocated);
+  json["peak_active"] = bytes(memory.peak_active);
   json["peak_reserved"] = bytes(memory.peak_reserved);
   json["peak_part"] = memory.peak_part;
   json["peak_phase"] = memory.peak_phase;

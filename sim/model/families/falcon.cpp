@@ -184,6 +184,7 @@ class FalconLayout : public Layout {
                                  .head_dim = shape_.head_dim,
                                  .value_dim = shape_.head_dim,
                                  .causal = !config_.alibi,
+                                 .always_fused = !config_.alibi,
                                  .fp32_softmax = false},
                                 {qk, qkv});
     if (config_.alibi) {

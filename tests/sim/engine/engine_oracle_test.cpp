@@ -300,6 +300,27 @@ TEST(EngineHost, FullLaunchQueueBlocksTheHost) {
   });
 }
 
+// The same with kernels of three launches and room for six: two of them wait in the queue.
+TEST(EngineHost, EachLaunchTakesItsPlaceInTheQueue) {
+  isolated([] {
+    RankBuilder rank;
+    std::vector<OpId> kernels;
+    for (int i = 0; i < 4; ++i) {
+      kernels.push_back(rank.kernel(rank.compute, kMs));
+    }
+    Program program = program_of({rank});
+    for (Kernel& kernel : program.ranks[0].kernels) kernel.launches = 3;
+    Figures figures;
+    figures.launch_queue_depth = 6;
+    Engine engine(test_cluster(), options_of(figures));
+    const Timeline timeline = engine.run(program);
+    const double issued[] = {0, 0, 0, 1 * ms};
+    for (std::size_t i = 0; i < 4; ++i) {
+      expect_exact(span_of(timeline, kernels[i]).issued, issued[i]);
+    }
+  });
+}
+
 class FixedCosts final : public AllocationObserver {
  public:
   Seconds on_allocate(int, BufferId, const Buffer& buffer, const Op&, Seconds now) override {

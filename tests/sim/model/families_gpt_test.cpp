@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/model/operators.h"
 #include "tests/sim/model/test_support.h"
 
 namespace zerosim {
@@ -540,6 +541,22 @@ TEST(Falcon, With7BParametersHasOneNormAndOneKeyHead) {
   EXPECT_EQ(operators_of(model, OperatorKind::Rotary, 0)[0]->outputs, (71 + 1) * 64);
   EXPECT_EQ(hooks(model, "transformer.h.0.self_attention"), (Hooks{true, true}));
   EXPECT_EQ(hooks(model, "transformer.rotary_emb"), (Hooks{false, false}));
+}
+
+// FalconAttention calls scaled_dot_product_attention unless it has ALiBi: the scores are not
+// stored, flash attention or not.
+TEST(Falcon, AttendsFusedWithoutAlibi) {
+  BatchShape batch;
+  batch.sequence = 128;
+  batch.flash_attention = false;
+  const Model model = load_model("falcon-7b");
+  EXPECT_TRUE(attention_of(model).always_fused);
+  BatchShape flash = batch;
+  flash.flash_attention = true;
+  for (const Operator* op : operators_of(model, OperatorKind::Attention, 0)) {
+    EXPECT_EQ(operator_cost(model, *op, batch).saved, operator_cost(model, *op, flash).saved);
+  }
+  EXPECT_FALSE(attention_of(model_of(falcon({{"alibi", "true"}}))).always_fused);
 }
 
 TEST(Falcon, With7BParametersAddsTwice) {

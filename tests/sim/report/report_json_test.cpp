@@ -18,12 +18,12 @@ TEST(StrategyJson, HasTheDocumentedKeys) {
               UnorderedElementsAre("name", "stage", "verdict", "memory", "time", "communication",
                                    "throughput", "assumptions", "warnings"));
   EXPECT_THAT(json["memory"].getMemberNames(),
-              UnorderedElementsAre("model_states", "parameters", "gradients", "optimizer_states",
-                                   "activations", "temporary_buffers", "live_parameters", "logits",
-                                   "steady_allocated", "after_step", "fragmentation", "context",
-                                   "peak_allocated", "peak_reserved", "peak_part", "peak_phase",
-                                   "peak_op", "flushes", "early_flushes", "flush_time", "failure",
-                                   "capacity", "headroom", "host", "rank"));
+              UnorderedElementsAre(
+                  "model_states", "parameters", "gradients", "optimizer_states", "activations",
+                  "temporary_buffers", "live_parameters", "logits", "steady_allocated",
+                  "after_step", "fragmentation", "context", "peak_allocated", "peak_active",
+                  "peak_reserved", "peak_part", "peak_phase", "peak_op", "flushes", "early_flushes",
+                  "flush_time", "failure", "capacity", "headroom", "host", "rank"));
   EXPECT_THAT(json["time"].getMemberNames(),
               UnorderedElementsAre("step", "compute", "exposed_communication", "host", "optimizer",
                                    "forward", "backward", "communication"));
