@@ -5,6 +5,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include "sim/analysis/memory_report.h"
+#include "sim/analysis/report.h"
 #include "sim/engine/engine.h"
 #include "sim/memory/memory_timeline.h"
 #include "sim/model/model.h"
@@ -110,6 +112,29 @@ void whole_step(benchmark::State& state) {
   }
 }
 BENCHMARK(whole_step)->Unit(benchmark::kMillisecond)->Name("zero3_7b_8gpus/build_engine_memory");
+
+/// What `compare` does for a strategy: four steps built, two of them timed, both allocators,
+/// report.
+void whole_job(benchmark::State& state) {
+  const Question& q = question();
+  const Experiment experiment{q.model, load_cluster("dgx-a100-80", 1, 8), q.batch};
+  for (auto _ : state) {
+    const StrategyReport report = simulate_strategy(experiment, q.strategy, engine());
+    benchmark::DoNotOptimize(report.time.step);
+  }
+}
+BENCHMARK(whole_job)->Unit(benchmark::kMillisecond)->Name("zero3_7b_8gpus/whole_job");
+
+/// What `memory` does: three steps built and replayed.
+void replayed_job(benchmark::State& state) {
+  const Question& q = question();
+  const Experiment experiment{q.model, load_cluster("dgx-a100-80", 1, 8), q.batch};
+  for (auto _ : state) {
+    const MemoryReport report = replayed_memory(experiment, q.strategy);
+    benchmark::DoNotOptimize(report.peak_reserved);
+  }
+}
+BENCHMARK(replayed_job)->Unit(benchmark::kMillisecond)->Name("zero3_7b_8gpus/memory");
 
 }  // namespace
 
