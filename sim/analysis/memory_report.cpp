@@ -48,12 +48,18 @@ bool trains_in_low_precision(const Strategy& strategy) {
   return false;
 }
 
+bool offloads_parameters(const Strategy& strategy) {
+  return strategy.framework == Framework::DeepSpeed && strategy.zero.stage == 3 &&
+         strategy.zero.offload_param.device != OffloadDevice::None;
+}
+
 /// Offload takes the optimizer's states, and the gradients as soon as they are reduced: at stage 1
 /// they are first accumulated on the device (B6).
 StateBytes states_on_device(const Strategy& strategy) {
   StateBytes states = state_bytes(strategy.precision);
-  if (strategy.optimizer == OptimizerKind::Adam8bit) states.moments = 2;
   if (trains_in_low_precision(strategy)) states = {2, 2, 0, 4};
+  if (strategy.optimizer == OptimizerKind::Adam8bit) states.moments = 2;
+  if (offloads_parameters(strategy)) states.parameters = 0;
   if (strategy.framework == Framework::Fsdp && strategy.fsdp.cpu_offload) {
     return {0, 0, 0, 0};
   }
@@ -177,6 +183,11 @@ void set_machine(const Experiment& experiment, BuildOptions& options) {
   options.load_dtype = experiment.load_dtype;
 }
 
+Strategy steady_strategy(Strategy strategy) {
+  strategy.overflow_steps = std::min(strategy.overflow_steps, kFirstSteps - 1);
+  return strategy;
+}
+
 Program memory_program(const Experiment& experiment, const Strategy& strategy) {
   BuildOptions options;
   options.world_size = experiment.cluster.world_size();
@@ -184,7 +195,8 @@ Program memory_program(const Experiment& experiment, const Strategy& strategy) {
   options.steps = kFirstSteps + 1;
   options.routing = experiment.routing;
   set_machine(experiment, options);
-  return build_program(experiment.model, strategy, batch_of(experiment, strategy), options);
+  return build_program(experiment.model, steady_strategy(strategy), batch_of(experiment, strategy),
+                       options);
 }
 
 MemoryReport replayed_memory(const Experiment& experiment, const Strategy& strategy) {

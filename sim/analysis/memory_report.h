@@ -59,6 +59,11 @@ inline constexpr int kFirstSteps = 2;
 [[nodiscard]] MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
                                          const Program& program, const AllocatorObserver& observer);
 
+/// The strategy of a program whose steps from kFirstSteps on are steady: at most its first step
+/// overflows (A4.3), as an overflow changes no step but its own and the moments come with the first
+/// update.
+[[nodiscard]] Strategy steady_strategy(Strategy strategy);
+
 /// What a build must know of the machine and of the checkpoint that is loaded.
 void set_machine(const Experiment& experiment, BuildOptions& options);
 

@@ -141,8 +141,9 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
                                  Engine& engine, Program* program, Timeline* timeline,
                                  int first_steps) {
   const BatchShape batch = batch_of(experiment, strategy);
-  Program built = build_program(experiment.model, strategy, batch,
-                                build_options(experiment, strategy, first_steps));
+  Program built =
+      build_program(experiment.model, first_steps > 0 ? strategy : steady_strategy(strategy), batch,
+                    build_options(experiment, strategy, first_steps));
   AllocatorObserver observer(built, allocator_setup(experiment, built));
   Timeline ran = engine.run(built, &observer);
 

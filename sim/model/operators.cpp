@@ -384,15 +384,24 @@ class CostModel {
     cost_.backward_workspace = per_element(std::max<std::int64_t>(gradients - element_, 0));
   }
 
+  /// Whether the product that made the logits trains.
+  [[nodiscard]] bool head_trains() const {
+    if (op_.sources.empty()) return true;
+    const Operator& head = model_.operators[static_cast<std::size_t>(op_.sources.front())];
+    return std::any_of(head.parameters.begin(), head.parameters.end(),
+                       [&](ParameterId id) { return model_.parameters[id.index()].trainable; });
+  }
+
   /// Liger's ops/fused_linear_cross_entropy.py: forward computes the gradients of the head's input
-  /// (which stands for the input that the head would keep) and weight, over chunks of
+  /// (which stands for the input that a head that trains would keep) and of its weight, if it
+  /// trains, over chunks of
   /// next_power_of_2(T / ceil(V / h)) tokens whose logits' gradients replace them.
   void chunked_loss() {
     const std::int64_t hidden = std::max<std::int64_t>(model_.shape.hidden, 1);
     const std::int64_t parts = (op_.outputs + hidden - 1) / hidden;
     std::int64_t chunk = 1;
     while (chunk < (tokens_ + parts - 1) / parts) chunk *= 2;
-    cost_.saved = Bytes(op_.outputs) * hidden * element_;
+    cost_.saved = (head_trains() ? Bytes(op_.outputs) : Bytes(tokens_)) * hidden * element_;
     cost_.forward_workspace = Bytes(std::min(chunk, tokens_)) * op_.outputs * element_;
     cost_.input = Bytes(0);
   }

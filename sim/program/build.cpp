@@ -117,6 +117,12 @@ Dtype communicated_weights(const Strategy& strategy) {
   return in_own_type ? strategy.ddp.parameter_dtype : model_dtype(strategy.precision);
 }
 
+/// Type of the model as it is built and loaded.
+Dtype own_weights(const Strategy& strategy) {
+  return strategy.framework == Framework::Fsdp ? strategy.fsdp.parameter_dtype
+                                               : communicated_weights(strategy);
+}
+
 /// How blocks are recomputed.
 std::string checkpointing_assumption(const Strategy& strategy) {
   if (strategy.checkpointing == ActivationCheckpointing::PerOperator) {
@@ -207,7 +213,7 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
                                  data_parallel,
                                  any_idle_expert(model, routed, strategy, options),
                                  options.device_memory,
-                                 options.load_dtype.value_or(model_dtype(strategy.precision))};
+                                 options.load_dtype.value_or(own_weights(strategy))};
   const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
   TrainingWalk walk(model, strategy, batch, builder, *hooks);
   if (varies(options.routing)) {

@@ -64,7 +64,8 @@ bool frees_after_forward(FsdpSharding sharding) {
 class Fsdp1 : public FrameworkHooks {
  public:
   explicit Fsdp1(const FrameworkContext& context)
-      : model_(context.model),
+      : context_(context),
+        model_(context.model),
         strategy_(context.strategy),
         options_(context.strategy.fsdp),
         release_(fsdp_release(strategy_.torch_version)),
@@ -103,7 +104,9 @@ class Fsdp1 : public FrameworkHooks {
     for (const Unit& unit : units_) {
       elements += unit.shard;
     }
+    BufferId checkpoint = load_checkpoint_for_fsdp(context_);
     allocate_own(own(elements), MemoryClass::Parameters, "parameter_shards", "D2.1");
+    builder_.free(checkpoint, "E6");
     Bytes buffers;
     for (const ModuleBuffer& buffer : model_.buffers) {
       // Only floating point is cast.
@@ -669,6 +672,7 @@ class Fsdp1 : public FrameworkHooks {
     }
   }
 
+  FrameworkContext context_;
   const Model& model_;
   const Strategy& strategy_;
   const FsdpOptions& options_;

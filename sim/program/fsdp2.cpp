@@ -56,7 +56,8 @@ struct Group {
 class Fsdp2 : public FrameworkHooks {
  public:
   explicit Fsdp2(const FrameworkContext& context)
-      : model_(context.model),
+      : context_(context),
+        model_(context.model),
         strategy_(context.strategy),
         options_(context.strategy.fsdp),
         builder_(context.builder),
@@ -81,6 +82,7 @@ class Fsdp2 : public FrameworkHooks {
     for (const Group& group : param_groups_) {
       elements += group.shard;
     }
+    BufferId checkpoint = load_checkpoint_for_fsdp(context_);
     if (options_.cpu_offload) {
       builder_.allocate_on_host(own(elements), MemoryClass::Parameters, "parameter_shards",
                                 /*pinned=*/true, "D3.1");
@@ -90,6 +92,7 @@ class Fsdp2 : public FrameworkHooks {
       builder_.allocate(own(elements), MemoryClass::Parameters, "parameter_shards", kComputeStream,
                         "D3.1");
     }
+    builder_.free(checkpoint, "E6");
     optimizer_.initialize();
   }
 
@@ -599,6 +602,7 @@ class Fsdp2 : public FrameworkHooks {
   [[nodiscard]] bool divides() const { return reduce_type_ == Dtype::F16; }
   [[nodiscard]] ReduceOp reduction() const { return divides() ? ReduceOp::Sum : ReduceOp::Average; }
 
+  FrameworkContext context_;
   const Model& model_;
   const Strategy& strategy_;
   const FsdpOptions& options_;

@@ -5,6 +5,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/program/model_loading.h"
 
 namespace zerosim {
 
@@ -131,6 +132,15 @@ void FsdpOptimizer::clip() {
     builder_.kernel(kComputeStream, optimizer_kernel("clip", bytes * 2), HostWork::OptimizerLaunch,
                     "E4");
   }
+}
+
+BufferId load_checkpoint_for_fsdp(const FrameworkContext& context) {
+  if (context.first_step > 0) {
+    return {};
+  }
+  return load_checkpoint(context, context.strategy.fsdp.cpu_ram_efficient_loading
+                                      ? CheckpointCopies::OneANode
+                                      : CheckpointCopies::EveryRank);
 }
 
 OpId fsdp_kernel(RankProgramBuilder& builder, StreamId stream, std::string_view name, Bytes bytes,

@@ -64,6 +64,10 @@ class FsdpOptimizer {
   Adam adam_;
 };
 
+/// The checkpoint of a job's first step, one a node with cpu_ram_efficient_loading; not valid in
+/// later ones. Not modelled: units on the GPU before they are sharded.
+[[nodiscard]] BufferId load_checkpoint_for_fsdp(const FrameworkContext& context);
+
 /// A kernel of autograd's thread that streams `bytes` through device memory.
 OpId fsdp_kernel(RankProgramBuilder& builder, StreamId stream, std::string_view name, Bytes bytes,
                  std::string_view rule);

@@ -1,5 +1,7 @@
 #include "sim/program/model_loading.h"
 
+#include "sim/strategy/deepspeed_release.h"
+
 namespace zerosim {
 
 BufferId load_checkpoint(const FrameworkContext& context, CheckpointCopies copies) {
@@ -36,24 +38,43 @@ void allocate_parameters(const FrameworkContext& context, Bytes bytes, std::stri
 
 namespace {
 
-void flatten(const FrameworkContext& context, const FlatLayout& layout, int bytes) {
+/// Frees the parameters of `group` on the GPU, and makes its flat tensor.
+void flatten_through_host(const FrameworkContext& context, const FlatGroup& group, Bytes flat,
+                          std::vector<BufferId>& parameters) {
   RankProgramBuilder& builder = context.builder;
+  const auto on_host = [&](std::string_view owner) {
+    return builder.allocate_on_host(flat, MemoryClass::Parameters, owner, /*pinned=*/false, "B2.5");
+  };
+  BufferId copies = on_host("parameter_copies");
+  for (const ParameterId id : group.order) {
+    builder.free(parameters[id.index()], "B2.5");
+  }
+  builder.empty_cache("B2.5");
+  BufferId host_flat = on_host("flat_copy");
+  builder.free(copies, "B2.5");
+  builder.allocate(flat, MemoryClass::Parameters, "flat_parameters", kComputeStream, "B2.5");
+  builder.free(host_flat, "B2.5");
+}
+
+void flatten_on_device(const FrameworkContext& context, const FlatGroup& group, Bytes flat,
+                       std::vector<BufferId>& parameters) {
+  RankProgramBuilder& builder = context.builder;
+  builder.allocate(flat, MemoryClass::Parameters, "flat_parameters", kComputeStream, "B2.5");
+  for (const ParameterId id : group.order) {
+    builder.free(parameters[id.index()], "B2.5");
+  }
+}
+
+void flatten(const FrameworkContext& context, const FlatLayout& layout, int bytes) {
+  const bool on_device = uses_bf16_optimizer(context.strategy) ||
+                         deepspeed_release(context.strategy.version).flattens_on_device;
   std::vector<BufferId> parameters = load_model(context);
   Bytes held = Bytes(parameter_count(context.model)) * bytes;
   for (const FlatGroup& group : layout.groups) {
     const Bytes flat = Bytes(group.padded) * bytes;
     const bool room = !context.device_memory || held + flat <= *context.device_memory;
-    const auto allocate = [&] {
-      builder.allocate(flat, MemoryClass::Parameters, "flat_parameters", kComputeStream, "B2.5");
-    };
-    if (room) allocate();
-    for (const ParameterId id : group.order) {
-      builder.free(parameters[id.index()], "B2.5");
-    }
-    if (!room) {
-      builder.empty_cache("B2.5");
-      allocate();
-    }
+    const auto make = on_device && room ? flatten_on_device : flatten_through_host;
+    make(context, group, flat, parameters);
     held += Bytes(group.padded - group.elements) * bytes;
   }
 }

@@ -153,11 +153,13 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
       hooks_(hooks),
       batch_(batch),
       saved_(model.operators.size()),
-      checkpoint_bytes_(recomputes_blocks(strategy.checkpointing) ? checkpoint_bytes(model, batch)
-                                                                  : Bytes()),
       autocast_((strategy.framework == Framework::Single || strategy.framework == Framework::Ddp) &&
                 strategy.precision != Precision::Fp32 &&
                 strategy.ddp.parameter_dtype == Dtype::F32) {
+  if (recomputes_blocks(strategy.checkpointing)) {
+    // Under autocast embeddings and norms are fp32, and so is what is added to them.
+    checkpoint_bytes_ = checkpoint_bytes(model, batch) * (autocast_ ? 2 : 1);
+  }
   int blocks = 0;
   for (const Operator& op : model.operators) {
     blocks = std::max(blocks, model.modules[op.module.index()].block + 1);
@@ -352,7 +354,7 @@ void TrainingWalk::cast_weight(std::size_t operation, bool keep) {
   if (keep) {
     saved_[operation].cast_weight = copy;
   } else {
-    builder_.free(copy);
+    caches_.push_back(copy);  // autocast's own, until its context ends with the forward
   }
 }
 
@@ -375,7 +377,7 @@ void TrainingWalk::forward(const TrainingEvent& event) {
     workspace = builder_.allocate(cost.forward_workspace, MemoryClass::Logits, "logits_copies",
                                   kComputeStream, "E5");
   }
-  if (event.recompute && is_kept_[operation]) {
+  if (event.recompute && kept_results_[operation].valid()) {
     // What was kept is now what the operators that read it have saved.
     builder_.free(kept_results_[operation], "E5");
   } else {
@@ -392,7 +394,8 @@ void TrainingWalk::forward(const TrainingEvent& event) {
 void TrainingWalk::keep_results(std::size_t operation) {
   const OperatorCost& cost = course_->costs[operation];
   const Operator& op = course_->model->operators[operation];
-  if (is_kept_[operation]) {
+  // A block that no gradient comes to is not computed again (rule 79): nothing is kept for it.
+  if (is_kept_[operation] && op.output_gradient) {
     kept_results_[operation] = builder_.allocate(cost.output, MemoryClass::Activations,
                                                  "kept_result", kComputeStream, "E5");
   }
@@ -414,7 +417,7 @@ void TrainingWalk::backward(const TrainingEvent& event) {
         cost.backward_workspace, logits ? MemoryClass::Logits : MemoryClass::TemporaryBuffers,
         logits ? "logits_gradient" : "backward_workspace", kComputeStream, "E5");
   }
-  hand_on_gradient(operation, own);
+  const std::vector<int> made = hand_on_gradient(operation, own);
   for (const Kernel& kernel : cost.backward_input) {
     builder_.kernel(kComputeStream, kernel, HostWork::BackwardLaunch, "F5");
   }
@@ -425,15 +428,18 @@ void TrainingWalk::backward(const TrainingEvent& event) {
   builder_.free(workspace);
   free_saved(operation);
   release_gradient(own);
+  for (const int gradient : made) {
+    release_gradient(gradient);
+  }
 }
 
 // Gradients of what the operator read: its own result's where each part of a sum gets that, else
-// new ones.
-void TrainingWalk::hand_on_gradient(std::size_t operation, int own) {
+// new ones, which are there for as long as its backward runs. \returns those.
+std::vector<int> TrainingWalk::hand_on_gradient(std::size_t operation, int own) {
   const OperatorCost& cost = course_->costs[operation];
   const Operator& op = course_->model->operators[operation];
   if (cost.input.count() == 0) {
-    return;
+    return {};
   }
   const bool passes_on = op.kind == OperatorKind::ResidualAdd ||
                          (op.kind == OperatorKind::Dropout && cost.backward_input.empty());
@@ -441,30 +447,33 @@ void TrainingWalk::hand_on_gradient(std::size_t operation, int own) {
     for (const Value source : op.sources) {
       add_gradient(source, own);
     }
-    return;
+    return {};
   }
   if (cost.gradient_over_saved) {
-    give_gradient(std::exchange(saved_[operation].activations, BufferId()), op.sources);
-    return;
+    return {give_gradient(std::exchange(saved_[operation].activations, BufferId()), op.sources)};
   }
   // The factors of a product have one each; what else reads several tensors gets one for all.
   const std::size_t parts = op.kind == OperatorKind::Multiply ? op.sources.size() : 1;
+  const bool of_logits = op.kind == OperatorKind::CrossEntropy;
   const std::span<const Value> sources = op.sources;
+  std::vector<int> made;
   for (std::size_t i = 0; i < parts; ++i) {
     const Bytes bytes(cost.input.count() / static_cast<std::int64_t>(parts));
-    give_gradient(builder_.allocate(bytes, MemoryClass::Activations, "activation_gradient",
-                                    kComputeStream, "E1"),
-                  parts > 1 ? sources.subspan(i, 1) : sources);
+    made.push_back(give_gradient(
+        builder_.allocate(bytes, of_logits ? MemoryClass::Logits : MemoryClass::Activations,
+                          "activation_gradient", kComputeStream, "E1"),
+        parts > 1 ? sources.subspan(i, 1) : sources));
   }
+  return made;
 }
 
-void TrainingWalk::give_gradient(BufferId memory, std::span<const Value> results) {
+int TrainingWalk::give_gradient(BufferId memory, std::span<const Value> results) {
   flowing_.push_back({memory, 1});
   const auto made = static_cast<int>(flowing_.size()) - 1;
   for (const Value result : results) {
     add_gradient(result, made);
   }
-  release_gradient(made);
+  return made;
 }
 
 // A second gradient of one result is added to the first.

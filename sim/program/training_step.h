@@ -118,8 +118,8 @@ class TrainingWalk {
   void forward(const TrainingEvent& event);
   void backward(const TrainingEvent& event);
   void keep_results(std::size_t operation);
-  void hand_on_gradient(std::size_t operation, int own);
-  void give_gradient(BufferId memory, std::span<const Value> results);
+  std::vector<int> hand_on_gradient(std::size_t operation, int own);
+  int give_gradient(BufferId memory, std::span<const Value> results);
   void add_gradient(Value result, int gradient);
   void release_gradient(int gradient);
   void drop_gradients();

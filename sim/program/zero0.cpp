@@ -31,7 +31,8 @@ class Zero0 : public FrameworkHooks {
       if (parameter.trainable) sizes.push_back(parameter.elements);
     }
     tensors_ = static_cast<int>(sizes.size());
-    if (wrapped_) sizes = {elements_};  // one flat tensor
+    flat_ = wrapped_ && strategy_.optimizer == OptimizerKind::AdamFused;
+    if (flat_) sizes = {elements_};
     adam_.emplace(builder_, strategy_.optimizer, AdamTensors{sizes}, wrapped_ ? "B1.5" : "A4.4");
   }
 
@@ -152,14 +153,7 @@ class Zero0 : public FrameworkHooks {
     builder_.kernel(kComputeStream,
                     optimizer_kernel("cast", Bytes(elements_) * (bytes_ + 4), tensors_),
                     HostWork::KernelLaunch, "B1.5");
-    BufferId flat = builder_.allocate(fp32, MemoryClass::TemporaryBuffers, "flat_fp32_gradients",
-                                      kComputeStream, "B1.5");
-    builder_.kernel(kComputeStream, optimizer_kernel("flatten", fp32 * 2), HostWork::KernelLaunch,
-                    "B1.5");
-    builder_.free(cast);
-    for (BufferId& gradient : gradients_) {
-      builder_.free(gradient);
-    }
+    BufferId flat = flat_ ? flatten(cast) : cast;
     builder_.host_wait(builder_.kernel(kComputeStream, optimizer_kernel("gradient_norm", fp32),
                                        HostWork::KernelLaunch, "B1.5"),
                        "B1.5");
@@ -170,6 +164,22 @@ class Zero0 : public FrameworkHooks {
                     optimizer_kernel("copy_to_weights", Bytes(elements_) * (4 + bytes_), tensors_),
                     HostWork::KernelLaunch, "B1.5");
     builder_.free(flat);
+  }
+
+  // FP16_Optimizer; the 16-bit gradients go. With another optimizer than DeepSpeed's own
+  // FP16_UnfusedOptimizer keeps tensor by tensor, and they stay (rules of stage 0 in
+  // deepspeed_recorded.md).
+  BufferId flatten(BufferId& cast) {
+    const Bytes fp32 = Bytes(elements_) * 4;
+    BufferId flat = builder_.allocate(fp32, MemoryClass::TemporaryBuffers, "flat_fp32_gradients",
+                                      kComputeStream, "B1.5");
+    builder_.kernel(kComputeStream, optimizer_kernel("flatten", fp32 * 2), HostWork::KernelLaunch,
+                    "B1.5");
+    builder_.free(cast);
+    for (BufferId& gradient : gradients_) {
+      builder_.free(gradient);
+    }
+    return flat;
   }
 
   // fp32: the client's optimizer; its clipping sums the norm over ranks (deepspeed_recorded.md,
@@ -199,7 +209,8 @@ class Zero0 : public FrameworkHooks {
   std::int64_t elements_;            ///< trainable
   int tensors_ = 0;                  ///< trainable parameters
   int bytes_;
-  bool wrapped_;  ///< by the FP16 optimizer (A4.2)
+  bool wrapped_;       ///< by the FP16 optimizer (A4.2)
+  bool flat_ = false;  ///< by the one that makes one tensor of all
   int overflow_steps_;
   std::optional<Adam> adam_;
 };

@@ -277,8 +277,15 @@ class Zero12 : public FrameworkHooks {
     if (offload_) {
       offload_->upload_overflow();
     } else {
+      std::int64_t largest = 0;
+      for (const MyPart& part : my_parts_) largest = std::max(largest, part.largest_slice);
+      // An fp32 copy and three masks of a byte an element, slice by slice.
+      BufferId temporary =
+          builder_.allocate(Bytes(largest) * (4 + 3), MemoryClass::TemporaryBuffers,
+                            "overflow_check", kComputeStream, "B5");
       step_kernel("overflow_check", Bytes(layout_.partitions()) * (bytes_ + 4 + 4 + 4 + 3),
                   6 * my_tensors());
+      builder_.free(temporary, "B5");
     }
     if (world_size_ > 1) {
       builder_.all_reduce(kComputeStream, group_, 1, Dtype::U8, "B5", ReduceOp::Max);

@@ -19,6 +19,9 @@ struct DeepSpeedRelease {
   /// Default of `gradient_clipping`; not 0: stage 0 in fp32 has a norm to sum (rules of stage 0).
   double gradient_clipping = 1.0;
   bool pins_offloaded_memory = true;  ///< default of `pin_memory` (A3)
+  /// Stages 1 and 2 flatten the model on the GPU if there is room (B2.5); else always through the
+  /// host.
+  bool flattens_on_device = true;
   /// Default classes of `leaf_module` (rule 89): blocks of Hugging Face whose experts differ from
   /// rank to rank. Empty: leaf modules are known only by a call.
   std::vector<std::string> leaf_module_classes;

@@ -58,10 +58,12 @@ TEST(ModelLoading, FlattensThroughTheHostWhereTheGpuIsFull) {
   const Model model = test::chain({10, 4});
   EXPECT_EQ(initialisation(first_steps(model, strategy, Bytes(60))),
             initialisation(first_steps(model, strategy)));
-  EXPECT_THAT(initialisation(first_steps(model, strategy, Bytes(59))),
-              ElementsAre("+ checkpoint 28", "+ whole_model 20", "+ whole_model 8", "- checkpoint",
-                          "- whole_model", "- whole_model", "empty", "+ flat_parameters 32",
-                          "+ partition_clone 16", "+ master_weights 32", "- partition_clone"));
+  EXPECT_THAT(
+      initialisation(first_steps(model, strategy, Bytes(59))),
+      ElementsAre("+ checkpoint 28", "+ whole_model 20", "+ whole_model 8", "- checkpoint",
+                  "+ parameter_copies 32", "- whole_model", "- whole_model", "empty",
+                  "+ flat_copy 32", "- parameter_copies", "+ flat_parameters 32", "- flat_copy",
+                  "+ partition_clone 16", "+ master_weights 32", "- partition_clone"));
 }
 
 // Pieces of 5 and 2 elements; inside zero.Init one parameter at a time is whole, and a node has one
