@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -17,6 +18,7 @@ namespace {
 
 constexpr double kLargestCount = 1e9;
 constexpr double kBillion = 1e9;
+constexpr std::int64_t kMostRanks = 131'072;  // more is a slip
 
 /// Why a row is no run; caught by `read_run`.
 struct NoRun {
@@ -30,6 +32,25 @@ bool has(std::string_view text, std::string_view words) {
 bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return has(text, word); });
+}
+
+/// "yes" of "Yes (SDPA)": without what is in brackets, in small letters.
+std::string word_of(const std::string& cell) {
+  std::string word = cell.substr(0, cell.find(" ("));
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return word;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (true) {
+    const std::size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == std::string::npos) return parts;
+    begin = end + 1;
+  }
 }
 
 /// The cells of one row by name.
@@ -48,6 +69,16 @@ class Cells {
     if (text(column).empty()) return std::nullopt;
     const std::optional<double> value = number_in(column, {1, kLargestCount, true});
     return value ? std::optional<std::int64_t>(static_cast<std::int64_t>(*value)) : std::nullopt;
+  }
+  /// \param yes  words for yes, beside "yes".
+  /// \returns nothing for a blank cell.
+  [[nodiscard]] std::optional<bool> yes_or_no(const std::string& column,
+                                              const std::vector<std::string>& yes = {}) const {
+    const std::string word = word_of(text(column));
+    if (word.empty()) return std::nullopt;
+    if (word == "no") return false;
+    if (word == "yes" || std::find(yes.begin(), yes.end(), word) != yes.end()) return true;
+    throw NoRun{format("{} \"{}\" is not known", column, text(column))};
   }
   [[nodiscard]] std::int64_t needed(const std::string& column) const {
     const std::optional<std::int64_t> value = count(column);
@@ -225,17 +256,18 @@ std::string machine_of(const GpuSpec& gpu) {
 
 Cluster cluster_of(const Cells& cells) {
   const GpuSpec& gpu = gpu_spec(gpu_of(cells.text("gpu")));
-  const auto world = static_cast<int>(cells.needed("world_size"));
-  const auto nodes = static_cast<int>(cells.count("nodes").value_or(1));
-  const auto each = static_cast<int>(cells.count("gpus_per_node").value_or(world / nodes));
+  const std::int64_t world = cells.needed("world_size");
+  if (world > kMostRanks) throw NoRun{format("{} ranks are more than {}", world, kMostRanks)};
+  const std::int64_t nodes = cells.count("nodes").value_or(1);
+  const auto each = cells.count("gpus_per_node").value_or(world / nodes);
   if (nodes * each != world) {
     throw NoRun{format("{} nodes of {} GPUs are not {} ranks", nodes, each, world)};
   }
   Cluster cluster = load_cluster(machine_of(gpu));
   cluster.node.gpu = gpu.name;
-  cluster.node.gpus = std::max(cluster.node.gpus, each);
-  cluster.nodes = nodes;
-  cluster.gpus_per_node = each;
+  cluster.gpus_per_node = static_cast<int>(each);
+  cluster.node.gpus = std::max(cluster.node.gpus, cluster.gpus_per_node);
+  cluster.nodes = static_cast<int>(nodes);
   return cluster;
 }
 
@@ -294,9 +326,20 @@ struct Offload {
   bool parameters = false;
 };
 
+/// \param words  "optimizer_cpu+params_cpu"; "optimizer" alone: on the CPU, as what follows it
 Offload offload_of(const std::string& words) {
-  if (has(words, "activation_cpu")) throw NoRun{"offload of activations is not simulated"};
-  return {has(words, "optimizer"), has(words, "params_cpu")};
+  Offload offload;
+  const std::string joined = word_of(words);
+  if (joined.empty() || joined == "none") return offload;
+  for (const std::string& part : split(joined, '+')) {
+    if (part == "activation_cpu") throw NoRun{"offload of activations is not simulated"};
+    const bool optimizer = part == "optimizer_cpu" || part == "optimizer";
+    if (!optimizer && part != "params_cpu") {
+      throw NoRun{format("offload \"{}\" is not known or not simulated", part)};
+    }
+    (optimizer ? offload.optimizer : offload.parameters) = true;
+  }
+  return offload;
 }
 
 /// Kernels and loss that the notes, or the words on the peak, name.
@@ -328,7 +371,7 @@ class RunReader {
 
  private:
   void check() const {
-    if (cells_.text("pure_dp") == "no") {
+    if (!cells_.yes_or_no("pure_dp").value_or(true)) {
       throw NoRun{"tensor or pipeline parallelism is not simulated"};
     }
     const std::string& framework = cells_.text("framework");
@@ -341,12 +384,14 @@ class RunReader {
     BatchShape& batch = run_.experiment.batch;
     batch.micro_batch = cells_.needed("micro_batch");
     batch.sequence = cells_.needed("seq_len");
-    batch.flash_attention = cells_.text("flash_attention") != "no";
-    if (cells_.text("flash_attention").empty()) {
+    const std::optional<bool> flash =
+        cells_.yes_or_no("flash_attention", {"fa1", "fa2", "fa3", "fa4", "cudnn", "sdpa"});
+    batch.flash_attention = flash.value_or(true);
+    if (!flash) {
       run_.assumptions.emplace_back("attention is not said: taken as flash attention");
     }
     read_kernels(cells_.text("notes") + "; " + cells_.text("peak_memory_kind"), batch);
-    if (cells_.text("compile") == "yes") {
+    if (cells_.yes_or_no("compile").value_or(false)) {
       batch.kernels = ElementwiseKernels::Compiled;
       run_.assumptions.emplace_back(
           "torch.compile: of blocks, not of the loss; fused kernels take the time of eager ones");
@@ -367,8 +412,12 @@ class RunReader {
     const int world = run_.experiment.cluster.world_size();
     if (name.starts_with("zero")) return deepspeed(name, flags, offload, world);
     const bool fsdp = name.starts_with("fsdp") || name == "hsdp";
-    if (offload.optimizer && !fsdp) throw NoRun{format("offload is not simulated with {}", name)};
+    const bool offloads = offload.optimizer || offload.parameters;
+    if (offloads && !fsdp) throw NoRun{format("offload is not simulated with {}", name)};
     if (!fsdp) return named_strategy(name, flags, world);
+    if (offload.optimizer && !offload.parameters) {
+      throw NoRun{"FSDP does not offload the optimizer alone"};
+    }
     return fully_sharded(name, flags, types, offload.parameters);
   }
 

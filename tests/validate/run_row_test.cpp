@@ -229,6 +229,42 @@ TEST(RunRow, SkipsWithAReason) {
   EXPECT_THAT(why({{"strategy", "zero9"}}), HasSubstr("stage"));
 }
 
+TEST(RunRow, OffloadIsReadWordByWord) {
+  const auto offload = [](const std::string& words, const std::string& strategy = "zero3") {
+    return why({{"framework", "DeepSpeed 0.19.2"},
+                {"strategy", strategy},
+                {"precision", "bf16"},
+                {"offload", words}});
+  };
+  for (const char* words : {"", "none (not shown)", "optimizer+params_cpu", "Optimizer_CPU"}) {
+    EXPECT_EQ(offload(words), "") << words;
+  }
+  EXPECT_EQ(offload("param_cpu"), "offload \"param_cpu\" is not known or not simulated");
+  EXPECT_EQ(offload("optimizer_nvme"), "offload \"optimizer_nvme\" is not known or not simulated");
+  EXPECT_EQ(offload("optimizer_cpu+gibberish"),
+            "offload \"gibberish\" is not known or not simulated");
+  EXPECT_EQ(offload("params_cpu+activation_cpu"), "offload of activations is not simulated");
+  EXPECT_EQ(why({{"offload", "optimizer_cpu"}}), "FSDP does not offload the optimizer alone");
+  EXPECT_EQ(offload("params_cpu", "ddp"), "offload is not simulated with ddp");
+}
+
+TEST(RunRow, YesAndNoInAnyLetters) {
+  EXPECT_EQ(why({{"pure_dp", "No"}}), "tensor or pipeline parallelism is not simulated");
+  EXPECT_EQ(why({{"pure_dp", "maybe"}}), "pure_dp \"maybe\" is not known");
+  EXPECT_EQ(run({{"compile", "Yes"}}).experiment.batch.kernels, ElementwiseKernels::Compiled);
+  EXPECT_EQ(why({{"compile", "max-autotune"}}), "compile \"max-autotune\" is not known");
+  EXPECT_FALSE(run({{"flash_attention", "No"}}).experiment.batch.flash_attention);
+  for (const char* words : {"yes (SDPA)", "FA2", "FA3", "cuDNN", "yes (TE)"}) {
+    EXPECT_TRUE(run({{"flash_attention", words}}).experiment.batch.flash_attention) << words;
+  }
+  EXPECT_EQ(why({{"flash_attention", "xformers"}}), "flash_attention \"xformers\" is not known");
+}
+
+TEST(RunRow, AWorldHasItsLimit) {
+  EXPECT_EQ(why({{"gpus_per_node", "1e9"}, {"world_size", "1e9"}}),
+            "1000000000 ranks are more than 131072");
+}
+
 TEST(RunRow, NumbersAreCheckedAtTheirCell) {
   try {
     (void)read({{"micro_batch", "1.5"}});
