@@ -1,5 +1,6 @@
 #include "topology/gpu.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -141,9 +142,18 @@ const std::vector<GpuSpec>& gpu_specs() {
   return kSpecs;
 }
 
+const std::vector<std::string>& unsupported_gpus() {
+  static const std::vector<std::string> kNames = {"MI250X-128", "MI300X-192", "MI325X-256"};
+  return kNames;
+}
+
 const GpuSpec& gpu_spec(const std::string& name) {
   for (const GpuSpec& spec : gpu_specs()) {
     if (spec.name == name) return spec;
+  }
+  const std::vector<std::string>& unsupported = unsupported_gpus();
+  if (std::find(unsupported.begin(), unsupported.end(), name) != unsupported.end()) {
+    throw ConfigError(format("GPU {} is not simulated: it is not NVIDIA's", name));
   }
   std::vector<std::string> names;
   names.reserve(gpu_specs().size());

@@ -25,7 +25,10 @@ struct GpuSpec {
   std::string source;
 };
 
-/// \throws ConfigError  for an unknown name, with the nearest known one.
+/// Rows of data/gpus.csv that are not simulated: GPUs that are not NVIDIA's.
+[[nodiscard]] const std::vector<std::string>& unsupported_gpus();
+
+/// \throws ConfigError  for an unknown name, with the nearest known one; for an unsupported one.
 [[nodiscard]] const GpuSpec& gpu_spec(const std::string& name);
 [[nodiscard]] const std::vector<GpuSpec>& gpu_specs();
 

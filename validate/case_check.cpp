@@ -34,9 +34,25 @@ std::string unmet_needs(const CaseCheck& check) {
   return unmet.empty() ? "" : "needs " + join(unmet, ", ");
 }
 
-/// Whether two values are the same: as words, or as numbers.
+/// A list as settings show it, "a, b"; an object as compact JSON; else `text`.
+std::string shown_value(const std::string& text) {
+  if (!text.starts_with('[') && !text.starts_with('{')) return text;
+  try {
+    const JsonDocument document = JsonDocument::from_text(text, "value");
+    if (!document.root().isArray()) return to_text(document.root(), false);
+    std::vector<std::string> items;
+    for (const JsonValue& item : document.root()) {
+      items.push_back(item.isString() ? item.asString() : to_text(item, false));
+    }
+    return join(items, ", ");
+  } catch (const ConfigError&) {
+    return text;  // a word
+  }
+}
+
+/// Whether two values are the same: as words, as numbers, or as lists.
 bool same_value(const std::string& a, const std::string& b) {
-  if (a == b) return true;
+  if (a == b || shown_value(a) == shown_value(b)) return true;
   double x = 0;
   double y = 0;
   const auto number = [](const std::string& text, double& value) {
@@ -169,16 +185,16 @@ class CaseChecker {
 
   bool fits(const CaseCheck& check, CaseVariant& own) {
     outcome_->expected = check.fits ? "fits" : "does not fit";
-    const Verdict verdict = own.verdict();
-    bool has_room = verdict != Verdict::DoesNotFit;
-    outcome_->found = to_string(verdict);
-    const std::optional<double>& host = own.inputs().cluster.host_memory_gib;
-    if (host && own.memory().host.gib() > *host) {
-      has_room = false;
+    // Host memory may tell that it does not fit where the GPU is not known.
+    if (!own.inputs().cluster.host_memory_gib) own.check_gpu_memory();
+    const Room room = own.room();
+    if (!room.exceeds_host()) own.check_gpu_memory();
+    outcome_->found = room.gpu ? std::string(to_string(*room.gpu)) : "GPU not known";
+    if (room.exceeds_host()) {
       outcome_->found +=
-          format(", {:.4g} GiB of host memory of {:.4g}", own.memory().host.gib(), *host);
+          format(", {:.4g} GiB of host memory of {:.4g}", room.host.gib(), room.host_memory->gib());
     }
-    return has_room == check.fits;
+    return room.lacks() != check.fits;
   }
 
   bool verdict(const CaseCheck& check, CaseVariant& own) {

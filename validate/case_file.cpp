@@ -47,20 +47,25 @@ std::vector<std::string> names_of(std::span<const Row> rows) {
   return names;
 }
 
-std::string expected_text(const std::string& word, const std::vector<std::string>& known) {
+constexpr const char* kHomeOfLists = "data/cases/README.md";
+constexpr const char* kHomeOfConfigCodes = "data/ds_configs/README.md";
+
+/// \param home  where the list is that `known` is
+std::string expected_text(const std::string& word, const std::vector<std::string>& known,
+                          const char* home = kHomeOfLists) {
   constexpr std::size_t kFew = 16;  // more are not listed
   const std::string hint = did_you_mean(word, known);
   if (known.size() <= kFew) {
     return format("found \"{}\", expected one of {}{}", word, join(known, ", "), hint);
   }
-  return format("found \"{}\", which is not in the list of data/cases/README.md{}", word, hint);
+  return format("found \"{}\", which is not in the list of {}{}", word, home, hint);
 }
 
-std::string word(JsonObject& object, const std::string& key,
-                 const std::vector<std::string>& known) {
+std::string word(JsonObject& object, const std::string& key, const std::vector<std::string>& known,
+                 const char* home = kHomeOfLists) {
   std::string found = object.string(key);
   if (std::find(known.begin(), known.end(), found) == known.end()) {
-    object.fail(key, expected_text(found, known));
+    object.fail(key, expected_text(found, known, home));
   }
   return found;
 }
@@ -180,6 +185,11 @@ class CheckReader {
       object_.fail("unit",
                    format("found \"{}\", which is no unit of kind {}", check_.figure.unit, kind));
     }
+    const Metric* metric = find_metric(check_.metric);
+    if (metric != nullptr && !metric->unit.empty() && metric->unit != check_.figure.unit) {
+      object_.fail("unit", format("found \"{}\", expected \"{}\", the unit of {}",
+                                  check_.figure.unit, metric->unit, check_.metric));
+    }
   }
 
   void read_figure() {
@@ -255,14 +265,13 @@ class CheckReader {
   void read_code() {
     std::vector<std::string> codes;
     for (const ConfigCode& row : kConfigCodes) codes.emplace_back(row.code);
-    check_.code = word(object_, "code", codes);
+    check_.code = word(object_, "code", codes, kHomeOfConfigCodes);
   }
 
   void read_values() {
     JsonObject values = object_.object("values");
     for (const std::string& key : values.keys()) {
       const JsonValue& value = values.raw(key);
-      if (value.isObject() || value.isArray()) values.fail(key, "expected a number or a word");
       check_.values.emplace_back(key, value.isString() ? value.asString() : to_text(value, false));
     }
     if (check_.values.empty()) object_.fail("values", "found none, expected at least one key");

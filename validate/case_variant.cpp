@@ -101,6 +101,46 @@ class AllocationWalk {
   AllocationSearch search_;
 };
 
+/// The moment at which most is held in host memory of a node.
+struct HostPeak {
+  Bytes held;
+  Bytes copies;  ///< of it checkpoints, one a rank
+  Phase phase = Phase::Init;
+};
+
+HostPeak host_peak(const Program& job, int ranks_of_a_node) {
+  const RankProgram& rank = job.ranks.front();
+  MemoryLedger ledger(job, false, ranks_of_a_node);
+  HostPeak peak;
+  Bytes copies;
+  for (const Op& op : rank.ops) {
+    if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;
+    const BufferId id(op.payload);
+    const Buffer& buffer = rank.buffers[id.index()];
+    const bool of_each_rank = buffer.owner == "checkpoint" &&
+                              buffer.place != MemoryPlace::NodeHost && ranks_of_a_node > 1;
+    const Bytes of_copies = of_each_rank ? buffer.bytes * ranks_of_a_node : Bytes(0);
+    if (op.kind == OpKind::Free) {
+      ledger.on_free(0, id, buffer, op, Seconds(0));
+      copies -= of_copies;
+      continue;
+    }
+    ledger.on_allocate(0, id, buffer, op, Seconds(0));
+    copies += of_copies;
+    const Bytes held = ledger.current_host(0);
+    if (held > peak.held) peak = {held, copies, op.phase};
+  }
+  return peak;
+}
+
+/// Whether host memory is short, or more than half full, because every rank of a node loads the
+/// model.
+bool has_host_copies(const HostPeak& peak, const Room& room) {
+  if (!room.host_memory || peak.phase != Phase::Init) return false;
+  const bool are_most = peak.copies + peak.copies > peak.held;
+  return are_most && (room.exceeds_host() || peak.copies + peak.copies > *room.host_memory);
+}
+
 /// The same model, none of whose parameters train: its model states are its weights.
 Model frozen(Model model) {
   for (Parameter& parameter : model.parameters) parameter.trainable = false;
@@ -162,6 +202,15 @@ Verdict CaseVariant::verdict() {
   return verdict_of(memory());
 }
 
+Room CaseVariant::room() {
+  Room room;
+  if (knows_gpu_memory(*inputs_)) room.gpu = verdict_of(memory());
+  room.host = memory().host;
+  const std::optional<double>& host = inputs_->cluster.host_memory_gib;
+  if (host) room.host_memory = Bytes(std::llround(*host * 0x1p30));
+  return room;
+}
+
 std::optional<std::int64_t> CaseVariant::min_gpus() {
   check_gpu_memory();
   return least_gpus(experiment(), simulated_strategy()).size;
@@ -180,22 +229,33 @@ const OomExplanation& CaseVariant::explanation() {
 }
 
 const std::vector<std::string>& CaseVariant::memory_causes() {
-  if (!inputs_->measured.has_out_of_memory()) {
-    throw CaseSkip{"no out-of-memory figure is measured; other causes are not told yet"};
+  if (inputs_->measured.has_out_of_memory()) return explanation().causes;
+  if (causes_) return *causes_;
+  const Room room = this->room();
+  if (!room.exceeds_host()) check_gpu_memory();
+  std::vector<std::string> causes = explanation().causes;
+  const Program job = memory_program(experiment(), simulated_strategy());
+  if (has_host_copies(host_peak(job, experiment().cluster.gpus_per_node), room)) {
+    // What is fuller is told first.
+    const double host = count_of(room.host) / count_of(*room.host_memory);
+    const double gpu = count_of(needed(memory())) / count_of(memory().capacity);
+    const bool first = !room.gpu || host > gpu;
+    causes.insert(first ? causes.begin() : causes.end(), "host_copies_per_rank");
   }
-  return explanation().causes;
+  causes_ = std::move(causes);
+  return *causes_;
 }
 
 const std::vector<std::string>& CaseVariant::memory_advice() {
   if (advice_) return *advice_;
   std::vector<WayOut> ways;
   // What is saved is worth telling wherever it is not known that something fails.
-  const bool fails = inputs_->measured.has_out_of_memory() ||
-                     (knows_gpu_memory(*inputs_) && verdict() == Verdict::DoesNotFit);
-  if (!fails) {
-    ways = free_savings(experiment(), simulated_strategy());
-  } else {
+  if (inputs_->measured.has_out_of_memory()) {
     ways = explanation().ways_out;
+  } else if (room().lacks()) {
+    ways = ways_out(experiment(), simulated_strategy());
+  } else {
+    ways = free_savings(experiment(), simulated_strategy());
   }
   advice_.emplace();
   for (const WayOut& way : ways) {
@@ -296,7 +356,8 @@ double CaseVariant::communication_metric(const std::string& name) {
 }
 
 double CaseVariant::time_metric(const std::string& name) {
-  if (!knows_gpu(*inputs_)) throw CaseSkip{"the GPU is not known: no time can be told"};
+  const std::string lacks = what_time_lacks(*inputs_);
+  if (!lacks.empty()) throw CaseSkip{lacks + ": no time can be told"};
   if (times_.empty()) {
     const Experiment& given = experiment();
     const Strategy& simulated = simulated_strategy();

@@ -23,6 +23,16 @@ struct CaseSkip {
   std::string why;
 };
 
+/// Whether a job has room on its GPUs and in the memory of their nodes.
+struct Room {
+  std::optional<Verdict> gpu;        ///< not set: it is not known what the GPU holds
+  Bytes host;                        ///< taken of a node
+  std::optional<Bytes> host_memory;  ///< `host_memory_gib`
+
+  [[nodiscard]] bool exceeds_host() const { return host_memory && host > *host_memory; }
+  [[nodiscard]] bool lacks() const { return gpu == Verdict::DoesNotFit || exceeds_host(); }
+};
+
 /// Models by `ModelInputs::key` and data folder: variants and cases share them.
 class ModelCache {
  public:
@@ -72,14 +82,18 @@ class CaseVariant {
   /// With the limits of the GPU, where they are known.
   [[nodiscard]] const MemoryReport& memory();
   [[nodiscard]] Verdict verdict();
+  [[nodiscard]] Room room();
+  /// \throws CaseSkip  if it is not known how much the GPU holds.
+  void check_gpu_memory() const;
   /// Numbers of GPUs and sequences of a micro batch (limits.h); none: no size that was tried is
   /// enough.
   [[nodiscard]] std::optional<std::int64_t> min_gpus();
   [[nodiscard]] std::optional<std::int64_t> max_micro_batch();
-  /// Causes of the measured out-of-memory error, as codes; most likely first.
+  /// As codes, most likely first: causes of the measured out-of-memory error, or what fills memory.
   [[nodiscard]] const std::vector<std::string>& memory_causes();
   /// Codes of the changes that are proposed: ways out of the measured out-of-memory error, or of
-  /// the one that is simulated; of a job that fits, what saves memory for nothing.
+  /// the one that is simulated, of the GPU or of the host; of a job that has room, what saves
+  /// memory for nothing.
   [[nodiscard]] const std::vector<std::string>& memory_advice();
   [[nodiscard]] AllocationSearch allocations(const ExpectedFigure& size);
   /// Calls of the steady step.
@@ -90,8 +104,6 @@ class CaseVariant {
 
  private:
   [[nodiscard]] const Model& model() { return models_->model(*inputs_); }
-  /// \throws CaseSkip  if it is not known how much the GPU holds.
-  void check_gpu_memory() const;
   /// The strategy, if build_program can take it.
   [[nodiscard]] const Strategy& simulated_strategy();
   [[nodiscard]] Bytes model_states();
@@ -109,7 +121,7 @@ class CaseVariant {
   std::optional<Experiment> experiment_;
   std::optional<MemoryReport> memory_;
   std::optional<OomExplanation> explanation_;
-  std::optional<std::vector<std::string>> advice_;
+  std::optional<std::vector<std::string>> causes_, advice_;
   std::optional<CommunicationReport> communication_;
   std::map<std::pair<std::string, Phase>, int> calls_;
   std::map<std::string, double> times_;  ///< metrics of a simulated step

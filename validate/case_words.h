@@ -30,6 +30,7 @@ struct Metric {
   std::string_view name;  ///< "memory.peak_allocated"
   MetricSource source = MetricSource::Memory;
   std::string_view kinds;  ///< of the checks that take it alone: "bytes", "time", "rate", "count"
+  std::string_view unit;   ///< the only one of a rate: "TFLOP/s"; empty: any of the kind
 };
 [[nodiscard]] std::span<const Metric> case_metrics();
 /// Null if unknown.

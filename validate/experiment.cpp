@@ -8,6 +8,7 @@
 #include "sim/base/text.h"
 #include "sim/model/sized_model.h"
 #include "sim/model/trainable.h"
+#include "sim/strategy/deepspeed_release.h"
 #include "sim/strategy/training_values.h"
 
 namespace zerosim {
@@ -162,6 +163,15 @@ bool brings_optimizer(const DeepSpeedText& file) {
   return (offloads || old_switch) && !(forced.isBool() && !forced.asBool());
 }
 
+/// \throws ConfigError  at the version, naming the known releases.
+std::string deepspeed_version(const ExperimentInputs& inputs) {
+  try {
+    return std::string(deepspeed_release(inputs.deepspeed_version, "deepspeed_version").name);
+  } catch (const ConfigError& error) {
+    throw ConfigError(inputs.deepspeed_version_where, internal::message_of(error), error.code());
+  }
+}
+
 /// What holds for every framework.
 TrainingFlags common_flags(const ExperimentInputs& inputs, UnknownBatch unknown) {
   const TrainingInputs& training = inputs.training;
@@ -179,7 +189,7 @@ TrainingFlags common_flags(const ExperimentInputs& inputs, UnknownBatch unknown)
   }
   flags.gpus_per_node = inputs.cluster.gpus_per_node;
   flags.config_as = inputs.config_as;
-  flags.deepspeed_version = inputs.deepspeed_version;
+  flags.deepspeed_version = deepspeed_version(inputs);
   return flags;
 }
 
@@ -217,13 +227,28 @@ Strategy deepspeed_strategy(const ExperimentInputs& inputs, const Model& model,
   }
 }
 
+bool is_fsdp(const ExperimentInputs& inputs) {
+  const std::string& name = inputs.training.framework;
+  return name.starts_with("fsdp") || name == "hsdp";
+}
+
+/// Whether of the model no more is known than its sizes.
+bool is_sized(const ExperimentInputs& inputs) {
+  return inputs.model.ref.empty() && inputs.model.config.isNull();
+}
+
+/// Whether `fsdp_wrap` names a class.
+bool wraps_class(const ExperimentInputs& inputs) {
+  const std::string& wrap = inputs.training.fsdp_wrap;
+  return !wrap.empty() && wrap != "decoder_layer" && wrap != "none";
+}
+
 void set_wrap(Strategy& strategy, const ExperimentInputs& inputs, const Model& model) {
   const std::string& wrap = inputs.training.fsdp_wrap;
-  if (wrap.empty() || wrap == "decoder_layer") return;
-  if (wrap == "none") {
-    strategy.fsdp.wrap = FsdpWrap::None;
-    return;
-  }
+  if (wrap == "none") strategy.fsdp.wrap = FsdpWrap::None;
+  if (!wraps_class(inputs)) return;
+  // Of sizes alone the classes are not known: what is named is the layer of a decoder.
+  if (is_sized(inputs)) return;
   std::vector<std::string> classes;
   for (const Module& module : model.modules) classes.push_back(module.class_name);
   if (std::find(classes.begin(), classes.end(), wrap) == classes.end()) {
@@ -239,10 +264,13 @@ Strategy framework_strategy(const ExperimentInputs& inputs, const Model& model,
                             UnknownBatch unknown) {
   TrainingFlags flags = common_flags(inputs, unknown);
   const std::string& name = inputs.training.framework;
-  const bool fsdp = name.starts_with("fsdp") || name == "hsdp";
+  const bool fsdp = is_fsdp(inputs);
   if (fsdp) flags.no_sync = inputs.training.no_sync;
   Strategy strategy = named_strategy(name, flags, inputs.cluster.world_size());
-  if (fsdp) set_wrap(strategy, inputs, model);
+  if (fsdp) {
+    strategy.fsdp.cpu_ram_efficient_loading = inputs.training.zero_init;
+    set_wrap(strategy, inputs, model);
+  }
   return strategy;
 }
 
@@ -300,7 +328,12 @@ Experiment experiment_of(const ExperimentInputs& inputs, Model model) {
   std::vector<std::string>& assumptions = experiment.cluster.assumptions;
   experiment.batch = batch_shape(inputs, model, assumptions);
   experiment.model = std::move(model);
-  const EnvironmentSettings settings = environment_settings(inputs.environment);
+  if (is_fsdp(inputs) && is_sized(inputs) && wraps_class(inputs)) {
+    assumptions.push_back(format("training.fsdp_wrap: {} is taken as the blocks of the model",
+                                 inputs.training.fsdp_wrap));
+  }
+  const std::vector<std::string>& followed = cluster_variables();
+  const EnvironmentSettings settings = environment_settings(inputs.environment, followed);
   experiment.alloc_conf = settings.alloc_conf;
   experiment.load_dtype = inputs.model.load_dtype;
   assumptions.insert(assumptions.end(), settings.assumptions.begin(), settings.assumptions.end());

@@ -1,8 +1,12 @@
 // The cluster of an experiment file, as a cluster file would state it.
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +22,8 @@ constexpr const char* kStandIn = "A100-SXM4-80";
 /// Adapters of a node that a cluster file spells out: HDR InfiniBand, or what TCP usually has.
 constexpr double kAdapterGbps = 200;
 constexpr double kTcpGbps = 25;
+constexpr const char* kP2pDisable = "NCCL_P2P_DISABLE";
+constexpr const char* kIbDisable = "NCCL_IB_DISABLE";
 
 std::string gbps_text(double gbps) {
   return format("{:g}Gb/s", gbps);
@@ -28,40 +34,107 @@ bool is_set(const ExperimentInputs& inputs, const char* variable) {
   return found != nullptr && !found->value.empty() && found->value != "0";
 }
 
-/// Kind of the links inside a node; empty: not known.
-std::string intra_kind(const ExperimentInputs& inputs) {
-  return is_set(inputs, "NCCL_P2P_DISABLE") ? "pcie_no_p2p" : inputs.cluster.intra_node.kind;
+/// A word for links, in small letters and with hyphens, and the word of a cluster file for it.
+struct KindWord {
+  std::string_view word;
+  std::string_view kind;
+};
+
+/// "nvlink": a mesh or a switch, whichever joins so many GPUs.
+constexpr auto kIntraWords = std::to_array<KindWord>({
+    {"nvlink", "nvlink"},
+    {"nvswitch", "nvswitch"},
+    {"pcie", "pcie"},
+    {"pcie-no-p2p", "pcie-host-staged"},
+    {"nvlink-mesh", "nvlink-mesh"},
+    {"pcie-host-staged", "pcie-host-staged"},
+});
+constexpr auto kInterWords = std::to_array<KindWord>({
+    {"infiniband", "infiniband"},
+    {"roce", "roce"},
+    {"efa", "efa"},
+    {"ethernet", "tcp"},
+    {"ib", "infiniband"},
+    {"rocev2", "roce"},
+    {"roce-v2", "roce"},
+    {"tcp", "tcp"},
+});
+
+/// \returns empty if the word is not known, or if none is given.
+std::string kind_of(const LinkInputs& link, std::span<const KindWord> words) {
+  std::string word = link.kind;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) {
+    return c == '_' ? '-' : static_cast<char>(std::tolower(c));
+  });
+  for (const KindWord& known : words) {
+    if (known.word == word) return std::string(known.kind);
+  }
+  return "";
 }
 
+/// What to say about a word that is not known; empty: it is, or there is none.
+std::string unknown_kind(const LinkInputs& link, const char* key, std::span<const KindWord> words) {
+  if (link.kind.empty() || !kind_of(link, words).empty()) return "";
+  std::vector<std::string> known;
+  for (const KindWord& word : words) known.emplace_back(word.word);
+  return format("cluster.{}.kind: found \"{}\", expected one of {}{}", key, link.kind,
+                join(known, ", "), did_you_mean(link.kind, known));
+}
+
+/// Of the links that are in use: see `unknown_kind`.
+std::vector<std::string> unknown_kinds(const ExperimentInputs& inputs) {
+  const ClusterInputs& cluster = inputs.cluster;
+  std::vector<std::string> unknown;
+  if (cluster.gpus_per_node > 1 && !is_set(inputs, kP2pDisable)) {
+    unknown.push_back(unknown_kind(cluster.intra_node, "intra_node", kIntraWords));
+  }
+  if (cluster.nodes > 1 && !is_set(inputs, kIbDisable)) {
+    unknown.push_back(unknown_kind(cluster.inter_node, "inter_node", kInterWords));
+  }
+  std::erase(unknown, "");
+  return unknown;
+}
+
+/// Kind of the links inside a node; empty: not known.
+std::string intra_kind(const ExperimentInputs& inputs) {
+  return is_set(inputs, kP2pDisable) ? "pcie-host-staged"
+                                     : kind_of(inputs.cluster.intra_node, kIntraWords);
+}
+
+/// \param kind  empty: any
 bool is_of_kind(IntraNode intra, const std::string& kind) {
   switch (intra) {
     case IntraNode::NvSwitch:
       return kind.empty() || kind == "nvswitch" || kind == "nvlink";
     case IntraNode::NvLinkMesh:
-      return kind.empty() || kind == "nvlink";
+      return kind.empty() || kind == "nvlink-mesh" || kind == "nvlink";
     case IntraNode::Pcie:
       return kind.empty() || kind == "pcie";
     case IntraNode::PcieHostStaged:
-      return kind.empty() || kind == "pcie_no_p2p";
+      return kind.empty() || kind == "pcie-host-staged";
   }
   return false;
 }
 
-const std::vector<std::string>& intra_kinds() {
-  static const std::vector<std::string> kKinds = {"nvlink", "nvswitch", "pcie", "pcie_no_p2p"};
-  return kKinds;
-}
-
-const std::vector<std::string>& inter_kinds() {
-  static const std::vector<std::string> kKinds = {"infiniband", "roce", "efa", "ethernet"};
-  return kKinds;
-}
-
-void check_kind(const LinkInputs& link, const char* key, const std::vector<std::string>& known) {
-  if (link.kind.empty() || std::find(known.begin(), known.end(), link.kind) != known.end()) return;
-  throw ConfigError(link.where,
-                    format("cluster.{}.kind: found \"{}\", expected one of {}{}", key, link.kind,
-                           join(known, ", "), did_you_mean(link.kind, known)));
+/// What is taken for what is not known, and what the environment turns off.
+std::vector<std::string> assumptions_of(const ExperimentInputs& inputs) {
+  std::vector<std::string> assumptions;
+  if (!knows_gpu(inputs)) {
+    const std::string& gpu = inputs.cluster.gpu;
+    assumptions.push_back(format("cluster.gpu is not {}: {} stands in",
+                                 gpu.empty() ? "known" : "simulated, " + gpu, kStandIn));
+  }
+  if (is_set(inputs, kP2pDisable)) {
+    assumptions.push_back(
+        format("environment: {}: GPUs of a node talk through host memory", kP2pDisable));
+  }
+  if (is_set(inputs, kIbDisable)) {
+    assumptions.push_back(format("environment: {}: nodes talk by TCP", kIbDisable));
+  }
+  for (const std::string& unknown : unknown_kinds(inputs)) {
+    assumptions.push_back(unknown + ": taken as not known");
+  }
+  return assumptions;
 }
 
 /// A preset that is such a node; empty: none.
@@ -81,11 +154,8 @@ std::string spelled_out_kind(const std::string& kind, const GpuSpec& gpu, int gp
   constexpr int kLargestBoard = 4;  // more NVLink GPUs in a node meet in switches
   const bool meshes = gpus > 1 && gpus <= kLargestBoard && gpu.nvlink_links >= gpus - 1;
   constexpr int kLinksOfAModule = 6;  // fewer are a bridge between two cards
-  if (kind == "nvswitch") return kind;
-  if (kind == "nvlink") return meshes ? "nvlink-mesh" : "nvswitch";
-  if (kind == "pcie") return kind;
-  if (kind == "pcie_no_p2p") return "pcie-host-staged";
-  if (gpu.nvlink_links < kLinksOfAModule) return "pcie";
+  if (!kind.empty() && kind != "nvlink") return kind;
+  if (kind.empty() && gpu.nvlink_links < kLinksOfAModule) return "pcie";
   return meshes ? "nvlink-mesh" : "nvswitch";
 }
 
@@ -137,9 +207,7 @@ class ClusterText {
   }
 
   [[nodiscard]] std::string network_kind() const {
-    if (is_set(inputs_, "NCCL_IB_DISABLE")) return "tcp";
-    const std::string& kind = inputs_.cluster.inter_node.kind;
-    return kind == "ethernet" ? "tcp" : kind;
+    return is_set(inputs_, kIbDisable) ? "tcp" : kind_of(inputs_.cluster.inter_node, kInterWords);
   }
 
   /// What the preset has, where nothing is said.
@@ -168,16 +236,28 @@ class ClusterText {
 }  // namespace
 
 bool knows_gpu(const ExperimentInputs& inputs) {
-  return !inputs.cluster.gpu.empty();
+  const std::vector<std::string>& unsupported = unsupported_gpus();
+  const std::string& gpu = inputs.cluster.gpu;
+  return !gpu.empty() &&
+         std::find(unsupported.begin(), unsupported.end(), gpu) == unsupported.end();
 }
 
 bool knows_gpu_memory(const ExperimentInputs& inputs) {
   return knows_gpu(inputs) || inputs.cluster.gpu_memory_gib;
 }
 
+std::string what_time_lacks(const ExperimentInputs& inputs) {
+  if (inputs.cluster.gpu.empty()) return "the GPU is not known";
+  if (!knows_gpu(inputs)) return format("cluster.gpu: {} is not simulated", inputs.cluster.gpu);
+  return join(unknown_kinds(inputs), "; ");
+}
+
+const std::vector<std::string>& cluster_variables() {
+  static const std::vector<std::string> kNames = {kP2pDisable, kIbDisable};
+  return kNames;
+}
+
 Cluster cluster_of(const ExperimentInputs& inputs) {
-  check_kind(inputs.cluster.intra_node, "intra_node", intra_kinds());
-  check_kind(inputs.cluster.inter_node, "inter_node", inter_kinds());
   try {
     const ClusterText text(inputs);
     const auto parsed = [&](int used_nics) {
@@ -186,8 +266,8 @@ Cluster cluster_of(const ExperimentInputs& inputs) {
     Cluster cluster = parsed(0);
     const bool shares_more = cluster.nodes > 1 && cluster.used_nics < cluster.node.nics;
     if (shares_more && inputs.cluster.inter_node.gbps) cluster = parsed(cluster.used_nics);
-    if (!knows_gpu(inputs)) {
-      cluster.assumptions.push_back(format("cluster.gpu is not known: {} stands in", kStandIn));
+    for (std::string& assumption : assumptions_of(inputs)) {
+      cluster.assumptions.push_back(std::move(assumption));
     }
     return cluster;
   } catch (const ConfigError& error) {

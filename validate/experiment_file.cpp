@@ -203,6 +203,7 @@ Environment read_variables(JsonObject object) {
   Environment environment;
   for (const std::string& name : object.keys()) {
     const JsonValue& value = object.raw(name);
+    if (value.isNull()) continue;  // unset
     const std::string text = value.isNumeric() ? to_text(value, false) : object.string(name);
     environment.variables.push_back({name, text, object.document().location(object.raw(name)),
                                      object.document().key_location(object.value(), name)});
@@ -227,6 +228,7 @@ ExperimentInputs read_inputs(const JsonDocument& document, const JsonValue& valu
   const std::string mode = optional_word(object, "config_as", {"auto", "deepspeed", "hf"});
   if (!mode.empty()) inputs.config_as = parse_config_mode(mode, "config_as");
   inputs.deepspeed_version = object.optional_string("deepspeed_version").value_or("0.19");
+  inputs.deepspeed_version_where = document.location(object.raw("deepspeed_version"));
   if (const auto file = object.optional_string("ds_config")) {
     inputs.ds_config = (std::filesystem::path(folder) / *file).string();
     inputs.ds_config_where = document.location(object.raw("ds_config"));

@@ -12,7 +12,7 @@
 /// | `training` | `micro_batch`, `grad_accum`, `seq`, `precision`, `activation_checkpointing`,
 /// `flash_attention`, `optimizer`, `framework`, `fsdp_wrap`, `zero_init`, `no_sync`, `bind_cores`,
 /// `note` |
-/// | `environment` | variables and their texts (or numbers) |
+/// | `environment` | variables and their texts (or numbers); null: not set |
 /// | `config_as`, `deepspeed_version` | as the flags of these names |
 /// | `ds_config` | a DeepSpeed file beside this one; read if the framework is deepspeed |
 /// | `measured` | `step_s`, `forward_s`, `oom_request_gib`, `oom_allocated_gib`,
@@ -117,6 +117,7 @@ struct ExperimentInputs {
   Environment environment;
   ConfigMode config_as = ConfigMode::Auto;
   std::string deepspeed_version = "0.19";
+  SourceLocation deepspeed_version_where;
   std::string ds_config;  ///< path, the folder of the file in front; empty: none
   SourceLocation ds_config_where;
   std::vector<ConfigPatch> ds_patches;

@@ -112,12 +112,16 @@ void warn_of_misspellings(const Environment& environment, std::vector<Warning>& 
 }
 
 /// Names that NCCL or later parts read, each once, in the order of the file.
-std::vector<std::string> unused_names(const Environment& environment) {
+std::vector<std::string> unused_names(const Environment& environment,
+                                      const std::vector<std::string>& followed) {
+  const auto holds = [](const std::vector<std::string>& list, const std::string& name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
   std::vector<std::string> names;
   for (const EnvironmentVariable& variable : environment.variables) {
     const std::string& name = variable.name;
     const bool later = name == kThreads || (name.starts_with(kNccl) && meant(name).empty());
-    if (later && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (later && !holds(followed, name) && !holds(names, name)) names.push_back(name);
   }
   return names;
 }
@@ -136,7 +140,8 @@ void read_alloc_conf(const EnvironmentVariable& variable, EnvironmentSettings& s
 
 }  // namespace
 
-EnvironmentSettings environment_settings(const Environment& environment) {
+EnvironmentSettings environment_settings(const Environment& environment,
+                                         const std::vector<std::string>& followed) {
   EnvironmentSettings settings;
   const EnvironmentVariable* first = environment.find(kAllocConf);
   const EnvironmentVariable* newer = environment.find(kNewerAllocConf);
@@ -150,7 +155,7 @@ EnvironmentSettings environment_settings(const Environment& environment) {
                                  newer->named});
   }
   warn_of_misspellings(environment, settings.warnings);
-  const std::vector<std::string> unused = unused_names(environment);
+  const std::vector<std::string> unused = unused_names(environment, followed);
   if (!unused.empty()) {
     settings.assumptions.push_back(format("environment: not used yet: {}", join(unused, ", ")));
   }

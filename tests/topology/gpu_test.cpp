@@ -53,5 +53,17 @@ TEST(GpuSpecs, UnknownNameNamesTheNearest) {
   }
 }
 
+TEST(GpuSpecs, GpusOfOthersAreNotSimulated) {
+  for (const std::string& name : unsupported_gpus()) {
+    try {
+      static_cast<void>(gpu_spec(name));
+      FAIL() << "expected ConfigError";
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()), "GPU " + name + " is not simulated: it is not NVIDIA's");
+    }
+  }
+  EXPECT_THAT(unsupported_gpus(), testing::Contains("MI300X-192"));
+}
+
 }  // namespace
 }  // namespace zerosim

@@ -7,10 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
+
 namespace zerosim {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kData = ZEROSIM_TEST_DATA;
 
@@ -28,6 +31,12 @@ CheckOutcome answer(const std::string& check, const std::string& needs = R"(["me
   "unknown_gpu": {"cluster.gpu": null},
   "counts": {"model": {"n_params": 1000000}},
   "small": {"cluster.gpu_memory_gib": 0.4},
+  "small_host": {"cluster.host_memory_gib": 0.004},
+  "small_host_unknown_gpu": {"cluster.gpu": null, "cluster.host_memory_gib": 0.004},
+  "large_host_unknown_gpu": {"cluster.gpu": null, "cluster.host_memory_gib": 100},
+  "amd": {"cluster.gpu": "MI300X-192", "cluster.gpu_memory_gib": 191},
+  "odd_link": {"cluster.intra_node": {"kind": "bridge"}},
+  "leaves": {"ds.zero_optimization": {"stage": 3, "leaf_module": {"classes": ["A", "b.B"]}}},
   "nvme": {"ds.zero_optimization": {"stage": 3,
            "offload_optimizer": {"device": "nvme", "nvme_path": "/n"}}},
   "no_model": {"model": {"n_params": null}}}},
@@ -82,6 +91,43 @@ TEST(CaseCheck, FitsAndVerdict) {
   expect_failed(answer(R"("kind": "verdict", "variant": "z2", "one_of": ["tight"])"), "fits");
   expect_skipped(answer(R"("kind": "fits", "variant": "unknown_gpu", "value": true)"),
                  "the memory of the GPU is not known");
+}
+
+TEST(CaseCheck, HostMemoryIsRoomToo) {
+  // Two ranks each load 1,363,584 parameters: 0.0051 GiB of bf16 in all, and the copies of pages.
+  for (const char* variant : {"small_host", "small_host_unknown_gpu"}) {
+    const std::string of = format(R"("variant": "{}", )", variant);
+    expect_passed(answer(R"("kind": "fits", )" + of + R"("value": false)"));
+    expect_failed(answer(R"("kind": "fits", )" + of + R"("value": true)"), " of host memory of ");
+    // What lacks room has ways out of it, not savings for nothing.
+    const CheckOutcome advice =
+        answer(R"("kind": "advice", )" + of + R"("any_of": ["larger_micro_batch"])");
+    EXPECT_NE(advice.found, "no change");
+  }
+  expect_skipped(answer(R"("kind": "fits", "variant": "large_host_unknown_gpu", "value": true)"),
+                 "the memory of the GPU is not known");
+}
+
+TEST(CaseCheck, WhatFillsMemory) {
+  const auto cause = [](const std::string& variant, const std::string& code) {
+    return answer(format(R"("kind": "cause", "variant": "{}", "any_of": ["{}"])", variant, code));
+  };
+  // No figure is measured: the causes of the peak.
+  const CheckOutcome gpu = cause("z2", "model_states");
+  EXPECT_NE(gpu.result, CheckResult::Skipped) << gpu.why;
+  EXPECT_THAT(gpu.found, Not(HasSubstr("host_copies_per_rank")));
+  expect_passed(cause("small_host", "host_copies_per_rank"));
+  expect_skipped(cause("unknown_gpu", "model_states"), "the memory of the GPU is not known");
+}
+
+TEST(CaseCheck, GpusAndLinksThatAreNotSimulated) {
+  const std::string time = R"("kind": "time", "metric": "time.step", "unit": "s", "at_most": 1, )";
+  expect_passed(answer(R"("kind": "fits", "variant": "amd", "value": true)"));
+  expect_skipped(answer(time + R"("variant": "amd")"),
+                 "cluster.gpu: MI300X-192 is not simulated: no time can be told");
+  expect_passed(answer(R"("kind": "fits", "variant": "odd_link", "value": true)"));
+  expect_skipped(answer(time + R"("variant": "odd_link")"),
+                 "cluster.intra_node.kind: found \"bridge\", expected one of nvlink, ");
 }
 
 TEST(CaseCheck, SingleAllocation) {
@@ -163,6 +209,17 @@ TEST(CaseCheck, Configurations) {
                           {"zero_optimization.reduce_bucket_size": 5, "train_batch": 4})",
                        needs),
                 "zero_optimization.reduce_bucket_size = 1000000, train_batch = not listed");
+}
+
+TEST(CaseCheck, ListsAmongTheValuesOfAConfiguration) {
+  const auto resolved = [](const std::string& value) {
+    return answer(R"("kind": "config_resolved", "variant": "leaves", "values":
+                     {"zero_optimization.leaf_module.classes": )" +
+                      value + "}",
+                  R"(["config"])");
+  };
+  expect_passed(resolved(R"(["A", "b.B"])"));
+  expect_failed(resolved(R"(["A"])"), "zero_optimization.leaf_module.classes = A, b.B");
 }
 
 TEST(CaseCheck, WhatIsNotImplementedOrSimulatedIsSkipped) {

@@ -42,6 +42,40 @@ std::string error_of(const std::string& text) {
   return "no error";
 }
 
+TEST(CaseFile, ARateHasItsUnit) {
+  const auto rate = [](const std::string& metric, const std::string& unit) {
+    return check_with(
+        format(R"("kind": "rate", "variant": "a", "metric": "{}", "unit": "{}", "at_least": 1)",
+               metric, unit));
+  };
+  for (const auto& [metric, unit] :
+       std::vector<std::pair<std::string, std::string>>{{"throughput.tokens_per_s", "1/s"},
+                                                        {"throughput.tokens_per_s_per_gpu", "1/s"},
+                                                        {"throughput.tflops_per_gpu", "TFLOP/s"},
+                                                        {"throughput.mfu", "1"},
+                                                        {"implied.bandwidth", "GB/s"}}) {
+    EXPECT_EQ(error_of(case_with(rate(metric, unit))), "no error") << metric;
+  }
+  EXPECT_THAT(error_of(case_with(rate("throughput.tflops_per_gpu", "1/s"))),
+              HasSubstr(R"(unit: found "1/s", expected "TFLOP/s", the unit of )"
+                        "throughput.tflops_per_gpu"));
+}
+
+TEST(CaseFile, AListAmongValues) {
+  const CaseCheck check =
+      read(R"("kind": "config_resolved", "variant": "a", "values": {"x": [0.5, "a"]})");
+  EXPECT_EQ(check.values[0].second, R"([0.5, "a"])");
+}
+
+TEST(CaseFile, CodesOfConfigurationsHaveTheirOwnPage) {
+  EXPECT_THAT(error_of(case_with(check_with(
+                  R"("kind": "config_error", "variant": "a", "code": "no_such_thing")"))),
+              HasSubstr("which is not in the list of data/ds_configs/README.md"));
+  EXPECT_THAT(
+      error_of(case_with(check_with(R"("kind": "cause", "variant": "a", "any_of": ["zzz"])"))),
+      HasSubstr("which is not in the list of data/cases/README.md"));
+}
+
 TEST(CaseFile, TheFieldsOfEachKind) {
   EXPECT_FALSE(read(R"("kind": "fits", "variant": "a", "value": false)").fits);
   EXPECT_THAT(read(R"("kind": "verdict", "variant": "a", "one_of": ["tight", "fits"])").one_of,

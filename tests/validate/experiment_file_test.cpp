@@ -71,6 +71,15 @@ TEST(ExperimentFile, EveryKeyOfTheModel) {
   EXPECT_TRUE(model.fused_experts);
 }
 
+TEST(ExperimentFile, NullUnsetsAVariable) {
+  const ExperimentFile file =
+      read(inputs(R"(, "environment": {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": null},
+           "variants": {"a": {"environment.NCCL_IB_DISABLE": null}})"));
+  ASSERT_EQ(file.inputs().environment.variables.size(), 1U);
+  EXPECT_EQ(file.inputs().environment.variables[0].name, "NCCL_IB_DISABLE");
+  EXPECT_TRUE(file.find("a")->environment.variables.empty());
+}
+
 TEST(ExperimentFile, VariantsOverrideValuesSectionsAndTheDeepSpeedFile) {
   const ExperimentFile file = read(inputs(
       R"(, "variants": {"b": {"training.seq": 64, "cluster.intra_node.gbps": 5.7,

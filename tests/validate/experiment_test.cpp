@@ -6,12 +6,15 @@
 #include <gtest/gtest.h>
 
 #include "sim/base/text.h"
+#include "topology/nccl_graph.h"
 
 namespace zerosim {
 namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 const std::string kData = ZEROSIM_TEST_DATA;
 
@@ -185,17 +188,74 @@ TEST(ExperimentCluster, ErrorsPointToTheCluster) {
   EXPECT_THAT(message, HasSubstr(R"(did you mean "A100-SXM4-80"?)"));
 }
 
-TEST(ExperimentCluster, KindsThatAreNotKnown) {
-  EXPECT_THAT(error_of([] {
-                return cluster(R"({"gpu": "A100-SXM4-80", "gpus_per_node": 8, "nodes": 1,
-                                   "intra_node": {"kind": "nvlnk"}})");
-              }),
-              HasSubstr(R"(cluster.intra_node.kind: found "nvlnk", expected one of nvlink, )"));
-  EXPECT_THAT(error_of([] {
-                return cluster(R"({"gpu": "A100-SXM4-80", "gpus_per_node": 8, "nodes": 1,
-                                   "inter_node": {"kind": "infinband"}})");
-              }),
-              HasSubstr(R"(did you mean "infiniband"?)"));
+/// A cluster with links of these kinds; empty: null.
+ExperimentInputs linked(const std::string& intra, const std::string& inter, int nodes = 2,
+                        const std::string& more = "") {
+  const auto kind = [](const std::string& word) {
+    return word.empty() ? std::string("null") : "\"" + word + "\"";
+  };
+  return read({.cluster = format(R"({{"gpu": "A100-SXM4-80", "gpus_per_node": 4, "nodes": {},
+                  "intra_node": {{"kind": {}}}, "inter_node": {{"kind": {}}}}})",
+                                 nodes, kind(intra), kind(inter)),
+               .more = more});
+}
+
+TEST(ExperimentCluster, WordsOfClusterFilesAndOtherWordsForTheSame) {
+  const auto network = [](const std::string& word) {
+    const ExperimentInputs inputs = linked("", word);
+    EXPECT_EQ(what_time_lacks(inputs), "") << word;
+    return cluster_of(inputs).node.nic_efficiency;
+  };
+  for (const char* word : {"infiniband", "ib", "InfiniBand", "IB"}) {
+    EXPECT_EQ(network(word), network_efficiency(NetworkKind::InfiniBand)) << word;
+  }
+  for (const char* word : {"roce", "RoCEv2", "roce_v2"}) {
+    EXPECT_EQ(network(word), network_efficiency(NetworkKind::Roce)) << word;
+  }
+  for (const char* word : {"tcp", "ethernet"}) {
+    EXPECT_EQ(network(word), network_efficiency(NetworkKind::Tcp)) << word;
+  }
+  const auto inside = [](const std::string& word) {
+    const ExperimentInputs inputs = linked(word, "");
+    EXPECT_EQ(what_time_lacks(inputs), "") << word;
+    return cluster_of(inputs).node.intra;
+  };
+  for (const char* word : {"nvlink-mesh", "nvlink_mesh"}) {
+    EXPECT_EQ(inside(word), IntraNode::NvLinkMesh) << word;
+  }
+  for (const char* word : {"pcie_no_p2p", "pcie-host-staged"}) {
+    EXPECT_EQ(inside(word), IntraNode::PcieHostStaged) << word;
+  }
+}
+
+TEST(ExperimentCluster, KindsThatAreNotKnownLeaveTheTimeOpen) {
+  const ExperimentInputs inputs = linked("nvlnk", "infinband");
+  const std::string intra =
+      R"(cluster.intra_node.kind: found "nvlnk", expected one of nvlink, nvswitch, pcie, )"
+      R"(pcie-no-p2p, nvlink-mesh, pcie-host-staged; did you mean "nvlink"?)";
+  EXPECT_THAT(what_time_lacks(inputs), StartsWith(intra));
+  EXPECT_THAT(what_time_lacks(inputs), HasSubstr(R"(did you mean "infiniband"?)"));
+  EXPECT_THAT(cluster_of(inputs).assumptions, Contains(intra + ": taken as not known"));
+  // As where nothing is said.
+  EXPECT_EQ(cluster_of(inputs).node.intra, cluster_of(linked("", "")).node.intra);
+  // Nobody asks for links that are not in use.
+  EXPECT_EQ(what_time_lacks(linked("nvlink", "infinband", 1)), "");
+  EXPECT_EQ(what_time_lacks(linked("nvlnk", "", 1, R"(, "environment": {"NCCL_P2P_DISABLE": 1})")),
+            "");
+}
+
+TEST(ExperimentCluster, AGpuThatIsNotSimulated) {
+  const std::string text = R"({"gpu": "MI300X-192", "gpu_memory_gib": 191, "gpus_per_node": 8,
+                               "nodes": 1, "intra_node": {"kind": "infinity_fabric"}})";
+  const ExperimentInputs inputs = read({.cluster = text});
+  EXPECT_FALSE(knows_gpu(inputs));
+  EXPECT_TRUE(knows_gpu_memory(inputs));
+  EXPECT_EQ(what_time_lacks(inputs), "cluster.gpu: MI300X-192 is not simulated");
+  EXPECT_EQ(cluster_of(inputs).gpu_memory(), 191_GiB);
+  EXPECT_THAT(cluster_of(inputs).assumptions,
+              Contains("cluster.gpu is not simulated, MI300X-192: A100-SXM4-80 stands in"));
+  EXPECT_FALSE(knows_gpu_memory(
+      read({.cluster = R"({"gpu": "MI300X-192", "gpus_per_node": 8, "nodes": 1})"})));
 }
 
 // ---- strategies ------------------------------------------------------------------------------
@@ -295,8 +355,44 @@ TEST(ExperimentStrategy, FrameworksByName) {
   EXPECT_FALSE(named("fsdp_full").fsdp.no_sync);
   EXPECT_TRUE(named("fsdp_full", R"(, "no_sync": true)").fsdp.no_sync);
   EXPECT_EQ(named("fsdp_full", R"(, "fsdp_wrap": "none")").fsdp.wrap, FsdpWrap::None);
-  EXPECT_THAT(error_of([&] { return named("fsdp_full", R"(, "fsdp_wrap": "Modell")"); }),
+  const ExperimentInputs misspelt =
+      read({.model = R"({"ref": "models/llama_small.json"})",
+            .training = R"({"framework": "fsdp_full", "fsdp_wrap": "Modell"})"});
+  EXPECT_THAT(error_of([&] { return strategy(misspelt); }),
               HasSubstr(R"(fsdp_wrap: found "Modell", expected decoder_layer, none or a class)"));
+}
+
+TEST(ExperimentStrategy, ZeroInitOfFsdpIsItsLoading) {
+  const auto efficient = [](const char* more) {
+    return strategy(read({.training = format(R"({{"framework": "fsdp_full"{}}})", more)}))
+        .fsdp.cpu_ram_efficient_loading;
+  };
+  EXPECT_TRUE(efficient(""));
+  EXPECT_TRUE(efficient(R"(, "zero_init": true)"));
+  EXPECT_FALSE(efficient(R"(, "zero_init": false)"));
+}
+
+TEST(ExperimentStrategy, AWrapClassOfAModelOfSizes) {
+  const ExperimentInputs inputs =
+      read({.model = R"({"n_params": 1601024, "layers": 2, "hidden": 256, "vocab": 100})",
+            .training = R"({"framework": "fsdp_full", "fsdp_wrap": "LlamaDecoderLayer"})"});
+  const Strategy sized = strategy(inputs);
+  EXPECT_EQ(sized.fsdp.wrap, FsdpOptions().wrap);
+  EXPECT_TRUE(sized.fsdp.transformer_layer_classes.empty());
+  const Experiment experiment = experiment_of(inputs, model_of(inputs));
+  EXPECT_THAT(
+      experiment.cluster.assumptions,
+      Contains("training.fsdp_wrap: LlamaDecoderLayer is taken as the blocks of the model"));
+}
+
+TEST(ExperimentStrategy, AnUnknownReleaseIsShownInItsPlace) {
+  const std::string message = error_of([] {
+    return strategy(deepspeed(kTraining, "reported/z3_auto_batch.json", "",
+                              R"(, "deepspeed_version": "0.16.4")"));
+  });
+  EXPECT_THAT(message, StartsWith("e.json:1:"));
+  EXPECT_THAT(message, HasSubstr(R"(deepspeed_version: found "0.16.4", expected )"));
+  EXPECT_THAT(message, Not(HasSubstr("--")));
 }
 
 TEST(ExperimentStrategy, TheOptimizerIsHandedOver) {
@@ -335,6 +431,19 @@ TEST(ExperimentBatch, TheAllocatorFollowsTheEnvironment) {
   const ExperimentInputs inputs =
       read({.more = R"(, "environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})"});
   EXPECT_TRUE(experiment_of(inputs, model_of(inputs)).alloc_conf.expandable_segments);
+}
+
+TEST(ExperimentBatch, VariablesOfTheClusterAreFollowed) {
+  const ExperimentInputs inputs = read(
+      {.cluster = R"({"gpu": "A100-SXM4-80", "gpus_per_node": 8, "nodes": 2})",
+       .more =
+           R"(, "environment": {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": 1, "NCCL_ALGO": "Ring"})"});
+  const std::vector<std::string> assumptions =
+      experiment_of(inputs, model_of(inputs)).cluster.assumptions;
+  EXPECT_THAT(assumptions,
+              Contains("environment: NCCL_P2P_DISABLE: GPUs of a node talk through host memory"));
+  EXPECT_THAT(assumptions, Contains("environment: NCCL_IB_DISABLE: nodes talk by TCP"));
+  EXPECT_THAT(assumptions, Contains("environment: not used yet: NCCL_ALGO"));
 }
 
 TEST(ExperimentEstimate, OfTheStageTheOffloadAndTheInit) {

@@ -27,6 +27,17 @@ std::string error_of(const std::string& text) {
   return "none";
 }
 
+TEST(EnvironmentSettings, WhatTheCallerFollowsIsNotUnused) {
+  const Environment environment =
+      parse_environment("NCCL_IB_DISABLE=1\nNCCL_P2P_DISABLE=1\nNCCL_ALGO=Ring\n", "job.env");
+  EXPECT_THAT(
+      environment_settings(environment).assumptions,
+      ElementsAre("environment: not used yet: NCCL_IB_DISABLE, NCCL_P2P_DISABLE, NCCL_ALGO"));
+  EXPECT_THAT(
+      environment_settings(environment, {"NCCL_IB_DISABLE", "NCCL_P2P_DISABLE"}).assumptions,
+      ElementsAre("environment: not used yet: NCCL_ALGO"));
+}
+
 TEST(EnvironmentSettings, TheAllocatorsVariable) {
   const EnvironmentSettings settings =
       read("HOME=/root\nPYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512,expandable_segments:True\n");
