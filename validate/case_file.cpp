@@ -187,7 +187,7 @@ class CheckReader {
     }
     const Metric* metric = find_metric(check_.metric);
     if (metric != nullptr && !metric->unit.empty() && metric->unit != check_.figure.unit) {
-      object_.fail("unit", format("found \"{}\", expected \"{}\", the unit of {}",
+      object_.fail("unit", format(R"(found "{}", expected "{}", the unit of {})",
                                   check_.figure.unit, metric->unit, check_.metric));
     }
   }

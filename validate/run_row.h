@@ -13,7 +13,9 @@
 ///   computation, "fp32 reduce", "fp16", "bf16", "fp32"; fp8 products count as bf16;
 /// - optimizer: Adam or AdamW, "fused" or not;
 /// - activation_checkpointing: none, full, "selective (per-op)";
-/// - offload: optimizer_cpu, params_cpu;
+/// - offload: optimizer_cpu (or optimizer), params_cpu, joined by "+"; none;
+/// - pure_dp, compile: yes, no; flash_attention: those, FA1 to FA4, cuDNN; what follows in brackets
+///   is not read, capitals do not matter;
 /// - notes and peak_memory_kind: "Liger kernels", "fused Triton cross-entropy", "Liger fused linear
 ///   cross-entropy", "foak-fast-kernels", "foak-fast-kernels-liger".
 ///
@@ -22,7 +24,8 @@
 ///
 /// Skipped with a reason: other parallelism than data parallelism, GPUs that are not NVIDIA's,
 /// frameworks whose code is not PyTorch's or DeepSpeed's, adapters, optimizers other than Adam,
-/// offloaded activations, rows without model, batch or sequence.
+/// offloaded activations, rows without model, batch or sequence, words that are not listed here,
+/// more than 131,072 ranks.
 ///
 /// Not modelled: the time that torch.compile saves, fp8; the row's assumptions say so. Links are
 /// those of the preset that has the GPU's kind of machine, whatever intra_node and inter_node say.
