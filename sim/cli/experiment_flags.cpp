@@ -208,6 +208,19 @@ void add_environment_flag(CLI::App& app, ExperimentFlags& flags) {
                  "sources it");
 }
 
+void refuse_other_flags(const CLI::App& app, const std::set<std::string>& read,
+                        const std::string& why) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::vector<std::string>& names = option->get_lnames();
+    const bool is_read =
+        names.empty() ||
+        std::any_of(names.begin(), names.end(), [&](const auto& n) { return read.contains(n); });
+    if (option->count() > 0 && !is_read) {
+      throw ConfigError(format("--{} {}", names.front(), why));
+    }
+  }
+}
+
 TrainingFlags training_flags(const ExperimentFlags& flags) {
   TrainingFlags training;
   training.micro_batch = optional_integer(flags.micro_batch, "--micro-batch", kMicroBatchRange);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,13 @@ void add_training_flags(CLI::App& app, ExperimentFlags& flags);
 void add_accounting_flag(CLI::App& app, ExperimentFlags& flags);
 /// `--env`, for commands that know a GPU.
 void add_environment_flag(CLI::App& app, ExperimentFlags& flags);
+
+/// For commands that go several ways, of which each reads some of the flags.
+/// \param read  the long names of those that are read, "json" among them
+/// \param why   what the message says after the flag: "needs --model and --cluster"
+/// \throws ConfigError  naming the first other flag that is given.
+void refuse_other_flags(const CLI::App& app, const std::set<std::string>& read,
+                        const std::string& why);
 
 /// What the flags say about training, for the readers of files.
 [[nodiscard]] TrainingFlags training_flags(const ExperimentFlags& flags);

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "sim/analysis/limits.h"
@@ -22,6 +24,7 @@ constexpr int kPaperWorldSize = 64;  // of the ZeRO paper's Figure 1
 class MemoryCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
+    app_ = &app;
     app.add_option("--params", params_, "Parameters, e.g. 7e9; or give --model");
     add_model_flags(app, flags_);
     add_cluster_flags(app, flags_);
@@ -56,12 +59,9 @@ class MemoryCommand : public Command {
     if (params_.empty() && flags_.model.empty()) {
       throw ConfigError("--params or --model is missing; expected e.g. --params 7e9");
     }
-    if (flags_.cluster.empty()) check_replay_flags();
+    check_flags();
     if (like_deepspeed_) return estimators();
     if (!accounting_.empty()) return paper();
-    if (!flags_.world.empty()) {
-      throw ConfigError("--world needs --accounting paper; give --cluster to replay a step");
-    }
     return flags_.cluster.empty() ? by_formula() : replayed();
   }
 
@@ -81,7 +81,7 @@ class MemoryCommand : public Command {
   }
 
   /// Of a replay, where there is none.
-  void check_replay_flags() const;
+  void check_flags() const;
   [[nodiscard]] int by_formula() const;
   [[nodiscard]] int paper() const;
   [[nodiscard]] int estimators() const;
@@ -90,6 +90,7 @@ class MemoryCommand : public Command {
   [[nodiscard]] EstimatorInput estimator_input() const;
   [[nodiscard]] EstimatorRow chosen_estimate(const EstimatorInput& input) const;
 
+  const CLI::App* app_ = nullptr;  ///< to see what was given
   ExperimentFlags flags_;
   std::string params_;
   std::string accounting_;
@@ -104,13 +105,34 @@ class MemoryCommand : public Command {
   bool json_ = false;
 };
 
-void MemoryCommand::check_replay_flags() const {
-  const char* flag = plot_                         ? "--plot"
-                     : !timeline_.empty()          ? "--timeline"
-                     : !flags_.environment.empty() ? "--env"
-                                                   : nullptr;
-  if (flag == nullptr) return;
-  throw ConfigError(format("{} needs --model and --cluster: a job is replayed on GPUs", flag));
+/// Each way reads its own flags: one that would be ignored is refused.
+void MemoryCommand::check_flags() const {
+  static const std::set<std::string> kModel = {
+      "model", "lora", "freeze", "train-only", "input-require-grads", "params", "json", "help"};
+  const auto with = [](std::set<std::string> more) {
+    more.insert(kModel.begin(), kModel.end());
+    return more;
+  };
+  if (like_deepspeed_) {
+    refuse_other_flags(*app_,
+                       with({"like-deepspeed", "cluster", "nodes", "gpus-per-node", "largest-layer",
+                             "stage", "offload", "no-zero-init"}),
+                       "has no meaning with --like-deepspeed");
+  } else if (!accounting_.empty()) {
+    refuse_other_flags(*app_, with({"accounting", "world", "cluster", "nodes", "gpus-per-node"}),
+                       "has no meaning with --accounting paper");
+  } else if (!flags_.world.empty()) {
+    throw ConfigError("--world needs --accounting paper; give --cluster to replay a step");
+  } else if (flags_.cluster.empty()) {
+    refuse_other_flags(*app_, with({"precision"}), "needs --model and --cluster");
+  } else {
+    for (const char* flag : {"largest-layer", "stage", "offload", "no-zero-init"}) {
+      if (app_->count(std::string("--") + flag) > 0) {
+        throw ConfigError(format("--{} needs --like-deepspeed", flag));
+      }
+    }
+  }
+  if (plot_ && json_) throw ConfigError("--plot draws text; expected it without --json");
 }
 
 int MemoryCommand::by_formula() const {

@@ -66,14 +66,15 @@ void flatten_on_device(const FrameworkContext& context, const FlatGroup& group, 
 }
 
 void flatten(const FrameworkContext& context, const FlatLayout& layout, int bytes) {
-  const bool on_device = uses_bf16_optimizer(context.strategy) ||
-                         deepspeed_release(context.strategy.version).flattens_on_device;
+  const bool always = uses_bf16_optimizer(context.strategy);
+  const bool on_device = deepspeed_release(context.strategy.version).flattens_on_device;
   std::vector<BufferId> parameters = load_model(context);
   Bytes held = Bytes(parameter_count(context.model)) * bytes;
   for (const FlatGroup& group : layout.groups) {
     const Bytes flat = Bytes(group.padded) * bytes;
     const bool room = !context.device_memory || held + flat <= *context.device_memory;
-    const auto make = on_device && room ? flatten_on_device : flatten_through_host;
+    const bool here = always || (on_device && room);
+    const auto make = here ? flatten_on_device : flatten_through_host;
     make(context, group, flat, parameters);
     held += Bytes(group.padded - group.elements) * bytes;
   }

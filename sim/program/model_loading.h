@@ -35,7 +35,8 @@ void allocate_parameters(const FrameworkContext& context, Bytes bytes, std::stri
 
 /// The flat tensors of stages 1 and 2 (B2.1), and frozen parameters beside them (rule 77). In a
 /// job's first step the model is there before, and is flattened group by group: on the GPU if
-/// there is room, so that a group is there twice, else through host memory (B2.5).
+/// there is room, so that a group is there twice, else through host memory (B2.5); 0.14 always so,
+/// the BF16 optimizer never.
 void allocate_flat_parameters(const FrameworkContext& context, const FlatLayout& layout);
 
 /// The fp32 copy of `elements` elements of the model's type: `.clone().float()`, a clone between.

@@ -127,6 +127,17 @@ TEST(Activations, ChunkedLossHasNoLogits) {
   EXPECT_EQ(cost.forward_workspace, Bytes(std::int64_t{2} * 8'192 * 32'000));
 }
 
+// Liger makes the gradient of a frozen head's weight neither: only that of its input, T h.
+TEST(Activations, ChunkedLossOfAFrozenHeadKeepsItsInputsGradient) {
+  Model model = load_model("mistral-7b");
+  const Operator& head =
+      model.operators[static_cast<std::size_t>(model.operators.back().sources.front())];
+  model.parameters[head.parameters.front().index()].trainable = false;
+  const BatchShape batch{.micro_batch = 1, .sequence = 64, .loss = LossKind::Chunked};
+  EXPECT_EQ(operator_cost(model, model.operators.back(), batch).saved,
+            Bytes(std::int64_t{2} * 64 * 4'096));
+}
+
 TEST(Activations, FusedKernelsKeepLess) {
   const Model model = load_model("mistral-7b");
   BatchShape batch{.micro_batch = 1, .sequence = 4096};

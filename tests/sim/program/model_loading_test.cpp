@@ -99,6 +99,48 @@ TEST(ModelLoading, ACheckpointHasATypeOfItsOwn) {
   EXPECT_EQ(program.ranks[0].buffers.front().bytes, Bytes(56));  // 14 x 4
 }
 
+// 0.14 knows no other way than through the host; the BF16 optimizer none but the GPU.
+TEST(ModelLoading, WhereItFlattensDependsOnReleaseAndOptimizer) {
+  const Model model = test::chain({10, 4});
+  Strategy old = test::deepspeed(2);
+  old.version = "0.14";
+  EXPECT_EQ(initialisation(first_steps(model, old)),
+            initialisation(first_steps(model, test::deepspeed(2), Bytes(59))));
+  Strategy bf16 = test::deepspeed(1);
+  bf16.grad_accum_dtype = Dtype::F32;
+  for (const std::string& word : initialisation(first_steps(model, bf16, Bytes(59)))) {
+    EXPECT_NE(word, "empty");
+  }
+}
+
+// One rank of a node reads it with cpu_ram_efficient_loading, else each; in fp32, as the shards.
+TEST(ModelLoading, FsdpLoadsACheckpoint) {
+  for (const int version : {1, 2}) {
+    for (const bool efficient : {true, false}) {
+      Strategy strategy;
+      strategy.name = "fsdp";
+      strategy.framework = Framework::Fsdp;
+      strategy.fsdp.version = version;
+      strategy.fsdp.wrap = FsdpWrap::None;
+      strategy.fsdp.cpu_ram_efficient_loading = efficient;
+      const Buffer first = first_steps(test::chain({10, 4}), strategy).ranks[0].buffers.front();
+      EXPECT_EQ(first.owner, "checkpoint");
+      EXPECT_EQ(first.bytes, Bytes(56));
+      EXPECT_EQ(first.place, efficient ? MemoryPlace::NodeHost : MemoryPlace::Host);
+    }
+  }
+}
+
+// Under autocast the model itself is fp32.
+TEST(ModelLoading, ACheckpointHasTheTypeOfTheModel) {
+  Strategy strategy;
+  strategy.name = "ddp";
+  strategy.framework = Framework::Ddp;
+  EXPECT_EQ(first_steps(test::chain({10, 4}), strategy).ranks[0].buffers.front().bytes, Bytes(56));
+  strategy.ddp.parameter_dtype = Dtype::Bf16;
+  EXPECT_EQ(first_steps(test::chain({10, 4}), strategy).ranks[0].buffers.front().bytes, Bytes(28));
+}
+
 // A steady program begins after all that.
 TEST(ModelLoading, IsPartOfAFirstStepOnly) {
   const Program program = test::build(test::chain({10, 4}), test::deepspeed(2), 2);

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/model/trainable.h"
 #include "tests/sim/program/models.h"
 #include "tests/sim/program/programs.h"
 
@@ -93,6 +94,40 @@ TEST(TrainingWalk, EveryGradientIsFreed) {
       EXPECT_EQ(bytes > Bytes(0), stays) << to_string(memory_class);
     }
   }
+}
+
+// Rule 79: a block that no gradient comes to is not computed again, so nothing is kept of it.
+TEST(TrainingWalk, PerOperatorKeepsNothingOfFrozenBlocks) {
+  TrainableOptions only_head;
+  only_head.train_only = {"lm_head*"};
+  const Model model = with_trainable(two_layers(), only_head);
+  Strategy strategy = single(ActivationCheckpointing::PerOperator);
+  strategy.grad_accum = 2;
+  EXPECT_TRUE(buffers_of(test::build(model, strategy, 1), "kept_result").empty());
+}
+
+// PyTorch holds what an operator's backward has computed until all of it is done: the input's
+// gradient of q, k or v, although it is added to another's, beside that of the weight.
+TEST(TrainingWalk, AGradientLivesAsLongAsItsKernel) {
+  const Program program = test::build(two_layers(), single(), 1);
+  const RankProgram& rank = test::rank_of(program);
+  for (std::size_t i = 0; i + 1 < rank.ops.size(); ++i) {
+    if (rank.ops[i].kind != OpKind::Allocate || rank.ops[i + 1].kind != OpKind::Free) continue;
+    EXPECT_NE(rank.ops[i].payload, rank.ops[i + 1].payload)
+        << rank.buffers[test::payload(rank.ops[i])].owner;
+  }
+}
+
+// Autocast (fp32 weights): a block's input is fp32, and copies of weights stay until the forward
+// ends, checkpointed or not.
+TEST(TrainingWalk, AutocastKeepsFp32StreamsAndItsCache) {
+  Strategy strategy = single(ActivationCheckpointing::Full);
+  strategy.ddp.parameter_dtype = Dtype::F32;
+  const Program program = test::build(two_layers(), strategy, 1);
+  EXPECT_EQ(buffers_of(program, "checkpoint").front(), kStream * 2);
+  Bytes blocks;  // 7 matrices a layer: q, o 64 x 64; k, v 64 x 32; gate, up, down 64 x 128
+  blocks += Bytes(std::int64_t{2} * 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128));
+  EXPECT_GE(most_alive(program, "autocast_weight"), blocks);
 }
 
 TEST(TrainingWalk, PerOperatorKeepsAttentionAndEverySecondProduct) {

@@ -401,6 +401,24 @@ TEST(Zero0, TheOptimizerHasItsTemporaries) {
   }
 }
 
+// Stage 0: DeepSpeed's own Adam gets one flat tensor, another one (FP16_UnfusedOptimizer) keeps its
+// tensors, one fp32 gradient each, and the 16-bit gradients stay until the end.
+TEST(Zero0, AnotherOptimizerIsNotFlattened) {
+  for (const OptimizerKind kind : {OptimizerKind::AdamFused, OptimizerKind::AdamTorch}) {
+    Strategy strategy = test::deepspeed(0);
+    strategy.optimizer = kind;
+    const Program program = test::build(worked_example(), strategy, 4);
+    int flat = 0;
+    int moments = 0;
+    for (const Buffer& buffer : program.ranks[0].buffers) {
+      flat += buffer.owner == "flat_fp32_gradients" ? 1 : 0;
+      moments += buffer.owner == "exp_avg" ? 1 : 0;
+    }
+    EXPECT_EQ(flat, kind == OptimizerKind::AdamFused ? 1 : 0);
+    EXPECT_EQ(moments, kind == OptimizerKind::AdamFused ? 1 : 5);  // of five parameters
+  }
+}
+
 // A4.2: stage 1 with fp32 accumulation is the BF16 optimizer's unless it is offloaded to the CPU.
 TEST(Zero1, OffloadToNvmeKeepsTheBf16Optimizer) {
   Strategy strategy = test::deepspeed(1);
