@@ -235,6 +235,16 @@ void add_lower_stages(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   }
 }
 
+/// A rank without shards, a single one too, gets the optimizer out of the GPU by stage 2 only.
+Ladder offload_from_stage0() {
+  return {{{"offload_optimizer higher_stage", "ZeRO-2 with the optimizer on the CPU",
+            R"(zero_optimization: {"stage": 2, "offload_optimizer": {"device": "cpu"}})",
+            [](PlacedStrategy& placed) {
+              set_stage(placed, 2);
+              placed.strategy.zero.offload_optimizer.device = OffloadDevice::Cpu;
+            }}}};
+}
+
 void add_offload(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   const Strategy& strategy = now.strategy;
   if (strategy.framework == Framework::Fsdp) {
@@ -245,7 +255,10 @@ void add_offload(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
                                [](Strategy& changed) { changed.fsdp.cpu_offload = true; })}});
     return;
   }
-  if (!is_deepspeed(strategy) || strategy.zero.stage == 0) return;
+  if (zero_stage_of(strategy) == 0) {
+    ladders.push_back(offload_from_stage0());
+    return;
+  }
   if (strategy.zero.offload_optimizer.device == OffloadDevice::None) {
     ladders.push_back({{change(
         "offload_optimizer", "the optimizer on the CPU",

@@ -12,6 +12,7 @@ namespace zerosim {
 namespace {
 
 using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using namespace literals;
 
@@ -136,6 +137,39 @@ TEST(WaysOut, AJobOfAnotherFrameworkGetsDeepSpeedsDefaults) {
   experiment.cluster.node.gpu_memory = 14_GiB;
   const std::vector<WayOut> ways = ways_out(experiment, named_strategy("ddp", {}, 4));
   EXPECT_THAT(codes_of(ways), Contains("higher_stage"));
+}
+
+/// One GPU of 80 GiB does not hold 16 bytes x 6.7e9; with the optimizer on the CPU and without what
+/// blocks save it does.
+TEST(WaysOut, JobsWithoutShardsOffloadFromStage2) {
+  const Experiment experiment = experiment_of("llama-2-7b", "dgx-a100-80", 1, 2048);
+  TrainingFlags flags;
+  flags.micro_batch = 8;
+  for (const char* name : {"single", "ddp", "zero0"}) {
+    const std::vector<WayOut> ways = ways_out(experiment, named_strategy(name, flags, 1));
+    const auto found = std::find_if(ways.begin(), ways.end(), [](const WayOut& way) {
+      return way.is_enough && way.setting.find("offload_optimizer") != std::string::npos;
+    });
+    ASSERT_NE(found, ways.end()) << name;
+    EXPECT_NE(verdict_of(*found->memory), Verdict::DoesNotFit) << name;
+    EXPECT_THAT(found->change, HasSubstr("ZeRO-2 with the optimizer on the CPU"));
+    EXPECT_THAT(found->change, HasSubstr("full activation checkpointing"));
+    EXPECT_THAT(
+        found->setting,
+        HasSubstr(R"(zero_optimization: {"stage": 2, "offload_optimizer": {"device": "cpu"}})"));
+  }
+}
+
+/// A single change that is enough has both its codes.
+TEST(WaysOut, OffloadFromStage2IsBothChanges) {
+  Experiment experiment = experiment_of("pythia-1b", "dgx-a100-40", 1, 256);
+  experiment.cluster.node.gpu_memory = 12_GiB;  // 16 bytes x 1.01e9 are 15.1 GiB
+  const std::vector<WayOut> ways = ways_out(experiment, named_strategy("single", {}, 1));
+  const WayOut* offload = way_of(ways, "offload_optimizer");
+  ASSERT_NE(offload, nullptr);
+  EXPECT_EQ(offload->second_code, "higher_stage");
+  EXPECT_TRUE(offload->is_enough);
+  EXPECT_FALSE(offload->is_pair);
 }
 
 TEST(WaysOut, FullyShardedJobsOffloadBoth) {

@@ -64,7 +64,7 @@ TEST(ExplainOomCommand, ExitsWithNoWhereNothingIsEnough) {
       "already allocated; 0 bytes free; 1.00 GiB reserved in total by PyTorch)");
   const Outcome outcome = run_zerosim(job(log, "16"));
   EXPECT_EQ(outcome.exit_code, 1) << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr("Nothing that can be simulated is enough"));
+  EXPECT_THAT(outcome.out, HasSubstr("None of the changes tried is enough"));
 }
 
 TEST(ExplainOomCommand, BadInput) {
