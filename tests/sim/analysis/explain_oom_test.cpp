@@ -17,6 +17,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 using namespace literals;
 
@@ -142,6 +143,19 @@ TEST(ExplainOom, OtherProcesses) {
   EXPECT_THAT(said.causes, IsEmpty());
   EXPECT_THAT(said.evidence, Contains("Other processes hold 12.00 GiB of this GPU."));
   EXPECT_THAT(said.evidence, Contains(StartsWith("1024.00 MiB are outside PyTorch's allocator")));
+}
+
+TEST(ExplainOom, TheJobsOwnProcessInAContainerIsNoOther) {
+  const OomMessage message = parse_oom_message(
+      "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+      "which 1.00 GiB is free. Process 12 has 78.1 GiB memory in use. Of the allocated memory "
+      "70.00 "
+      "GiB is allocated by PyTorch, and 7.00 GiB is reserved by PyTorch but unallocated.",
+      "stdin");
+  const OomExplanation said = explain_oom(figures_of(message));
+  EXPECT_THAT(said.evidence, Not(Contains(HasSubstr("Other processes"))));
+  // 79.15 - 1 - 77 = 1.15 GiB.
+  EXPECT_THAT(said.evidence, Contains(StartsWith("1.15 GiB are outside PyTorch's allocator")));
 }
 
 // ---- published failures ------------------------------------------------------------------------
