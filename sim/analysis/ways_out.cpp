@@ -94,10 +94,12 @@ std::optional<Trial> try_more_gpus(const PlacedStrategy& now, const Goal& goal) 
   if (zero_stage_of(strategy) == 0 || hybrid || strategy.zero.mics_shard_size > 0) {
     return std::nullopt;
   }
-  const Limit limit = least_gpus(now.experiment, strategy);
-  const LimitProbe* found = limit.found();
   const Cluster& cluster = now.experiment.cluster;
-  if (found == nullptr || found->size <= cluster.world_size()) return std::nullopt;
+  // Those that the job has may be enough in the simulation and too few for the goal.
+  const auto reaches = [&](const MemoryReport& memory) { return goal.is_reached(memory); };
+  const Limit limit = least_gpus(now.experiment, strategy, {cluster.world_size() + 1, reaches});
+  const LimitProbe* found = limit.found();
+  if (found == nullptr) return std::nullopt;
   const auto gpus = static_cast<int>(found->size);
   const int per_node = cluster.nodes > 1 ? cluster.gpus_per_node : cluster.node.gpus;
   const int nodes = std::max(gpus / per_node, 1);
@@ -107,7 +109,6 @@ std::optional<Trial> try_more_gpus(const PlacedStrategy& now, const Goal& goal) 
   trial.way.setting = nodes == 1 ? format("--num_gpus {}", gpus)
                                  : format("--num_nodes {} --num_gpus {}", nodes, gpus / nodes);
   trial.way.memory = *found->memory;
-  if (!goal.is_reached(*trial.way.memory)) return std::nullopt;
   return trial;
 }
 

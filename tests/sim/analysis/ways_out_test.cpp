@@ -160,6 +160,20 @@ TEST(WaysOut, JobsWithoutShardsOffloadFromStage2) {
   }
 }
 
+/// The real run lacked 1 GiB where the simulated one fits: as many GPUs as the job has are too few.
+TEST(WaysOut, MoreGpusWhereTheSimulatedJobFits) {
+  const Experiment experiment = experiment_of("qwen2-1.5b", "dgx-a100-80", 2, 512);
+  const Strategy strategy = named_strategy("zero3", {}, 2);
+  const MemoryReport now = replayed_memory(experiment, strategy);
+  ASSERT_NE(verdict_of(now), Verdict::DoesNotFit);
+  const std::vector<WayOut> ways =
+      ways_out(experiment, strategy, {.timed = false, .at_least_freed = 1_GiB});
+  const WayOut* more = way_of(ways, "more_gpus");
+  ASSERT_NE(more, nullptr);
+  EXPECT_EQ(more->change, "3 GPUs");  // 16 P / 2 to 16 P / 3 bytes: 4.1e9 less
+  EXPECT_LE(more->memory->peak_allocated, now.peak_allocated - 1_GiB);
+}
+
 /// A single change that is enough has both its codes.
 TEST(WaysOut, OffloadFromStage2IsBothChanges) {
   Experiment experiment = experiment_of("pythia-1b", "dgx-a100-40", 1, 256);
