@@ -87,6 +87,16 @@ std::optional<Trial> try_ladder(const PlacedStrategy& now, const Ladder& ladder,
   return best;
 }
 
+/// Of the framework's launcher.
+std::string launch_setting(const Strategy& strategy, int nodes, int per_node) {
+  if (strategy.framework != Framework::DeepSpeed) {
+    return nodes == 1 ? format("torchrun --nproc-per-node {}", per_node)
+                      : format("torchrun --nnodes {} --nproc-per-node {}", nodes, per_node);
+  }
+  return nodes == 1 ? format("--num_gpus {}", per_node)
+                    : format("--num_nodes {} --num_gpus {}", nodes, per_node);
+}
+
 std::optional<Trial> try_more_gpus(const PlacedStrategy& now, const Goal& goal) {
   const Strategy& strategy = now.strategy;
   const bool hybrid = strategy.framework == Framework::Fsdp && is_hybrid(strategy.fsdp.sharding);
@@ -106,8 +116,7 @@ std::optional<Trial> try_more_gpus(const PlacedStrategy& now, const Goal& goal) 
   Trial trial{{}, resized(now.experiment, strategy, nodes, gpus / nodes)};
   trial.way.code = "more_gpus";
   trial.way.change = format("{} GPUs", gpus);
-  trial.way.setting = nodes == 1 ? format("--num_gpus {}", gpus)
-                                 : format("--num_nodes {} --num_gpus {}", nodes, gpus / nodes);
+  trial.way.setting = launch_setting(strategy, nodes, gpus / nodes);
   trial.way.memory = *found->memory;
   return trial;
 }

@@ -14,6 +14,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using namespace literals;
 
 Experiment experiment_of(const char* model, const char* cluster, int gpus, std::int64_t sequence) {
@@ -172,6 +173,51 @@ TEST(WaysOut, MoreGpusWhereTheSimulatedJobFits) {
   ASSERT_NE(more, nullptr);
   EXPECT_EQ(more->change, "3 GPUs");  // 16 P / 2 to 16 P / 3 bytes: 4.1e9 less
   EXPECT_LE(more->memory->peak_allocated, now.peak_allocated - 1_GiB);
+}
+
+/// One GPU has no other ranks that could take a part of a sequence.
+TEST(WaysOut, SequenceParallelismNeedsOtherRanks) {
+  TrainingFlags flags;
+  flags.micro_batch = 8;
+  Experiment experiment = experiment_of("pythia-1b", "dgx-a100-40", 1, 2048);
+  const std::vector<WayOut> alone = ways_out(experiment, named_strategy("single", flags, 1));
+  EXPECT_THAT(codes_of(alone), Not(Contains("sequence_parallel")));
+  EXPECT_THAT(codes_of(alone), Contains("fused_cross_entropy"));
+  experiment.cluster.gpus_per_node = 2;
+  const std::vector<WayOut> two = ways_out(experiment, named_strategy("ddp", flags, 2));
+  EXPECT_THAT(codes_of(two), Contains("sequence_parallel"));
+}
+
+TEST(WaysOut, SettingsAreThoseOfTheFramework) {
+  Experiment experiment = experiment_of("pythia-1b", "dgx-a100-40", 2, 1024);
+  experiment.cluster.node.gpu_memory = 16_GiB;
+  TrainingFlags flags;
+  flags.micro_batch = 8;
+  const auto settings = [&](const char* strategy) {
+    std::string all;
+    for (const WayOut& way : ways_out(experiment, named_strategy(strategy, flags, 2))) {
+      all += way.setting + "\n";
+    }
+    return all;
+  };
+  EXPECT_THAT(settings("zero2"), HasSubstr("train_micro_batch_size_per_gpu: "));
+  const std::string fsdp = settings("fsdp_full");
+  EXPECT_THAT(fsdp, HasSubstr("per_device_train_batch_size: "));
+  EXPECT_THAT(fsdp, Not(HasSubstr("train_micro_batch_size_per_gpu")));
+  EXPECT_THAT(fsdp, Not(HasSubstr("--num_gpus")));
+}
+
+/// FSDP jobs are not started by DeepSpeed's launcher.
+TEST(WaysOut, MoreGpusByTheFrameworksLauncher) {
+  const Experiment experiment = experiment_of("qwen2-1.5b", "dgx-a100-80", 2, 512);
+  const auto more = [&](const char* strategy) {
+    const std::vector<WayOut> ways = ways_out(experiment, named_strategy(strategy, {}, 2),
+                                              {.timed = false, .at_least_freed = 1_GiB});
+    const WayOut* way = way_of(ways, "more_gpus");
+    return way == nullptr ? "" : way->setting;
+  };
+  EXPECT_EQ(more("zero3"), "--num_gpus 3");
+  EXPECT_EQ(more("fsdp_full"), "torchrun --nproc-per-node 3");
 }
 
 /// A single change that is enough has both its codes.
