@@ -112,6 +112,19 @@ TEST(SizeFormula, SubGroupsAreFilledUpWithWholePieces) {
   EXPECT_EQ(formula({Bytes(4 * 117'000'001LL), MemoryClass::TemporaryBuffers}, zero3), "");
 }
 
+/// 3 369 207 808 bytes are also 1 byte x P / 2, which nothing of the job has.
+TEST(SizeFormula, OneByteOnlyWhereSomethingHasIt) {
+  const Bytes half(3'369'207'808);
+  const Strategy unquantized = named_strategy("zero2", {}, 2);
+  Experiment experiment = experiment_of(load_model("llama-2-7b"), {"dgx-a100-80", 2, 80}, 1024);
+  EXPECT_FALSE(size_formula({half, Bytes(0)}, experiment, unquantized));
+  TrainingFlags flags;
+  flags.optimizer = OptimizerKind::Adam8bit;
+  const auto found = size_formula({half, Bytes(0)}, experiment, named_strategy("zero2", flags, 2));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->text, "1 byte x 6.738e9 parameters / 2 ranks");
+}
+
 TEST(SizeFormula, WithoutAJob) {
   // 3.74 GiB = 4 015 794 422 bytes.
   EXPECT_EQ(size_in_elements(Bytes(4'015'794'422)), "1.004e9 elements of 4 bytes, or 2.008e9 of 2");
