@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::Not;
 
 struct Options {
-  const char* strategy;
+  const char* strategy = "";
   bool offload = false;
   bool quantized = false;
 };
