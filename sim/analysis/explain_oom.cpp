@@ -259,13 +259,19 @@ struct CauseShare {
   Bytes bytes;
 };
 
+/// Whether it names a mechanism that a job can be told of.
+bool is_told(MemoryCause cause) {
+  return cause != MemoryCause::OtherTemporaries;
+}
+
 /// What was held by cause, the request included, the largest first; without model states.
 std::vector<CauseShare> transient_shares(const RequestMoment& moment) {
   std::vector<CauseShare> shares;
   for (std::size_t i = 0; i < kMemoryCauses; ++i) {
     const auto cause = static_cast<MemoryCause>(i);
     const Bytes own = cause == moment.cause ? moment.bytes : Bytes(0);
-    if (cause != MemoryCause::ModelStates) shares.push_back({cause, moment.by_cause[i] + own});
+    if (cause == MemoryCause::ModelStates || !is_told(cause)) continue;
+    shares.push_back({cause, moment.by_cause[i] + own});
   }
   std::stable_sort(shares.begin(), shares.end(),
                    [](const CauseShare& a, const CauseShare& b) { return a.bytes > b.bytes; });
@@ -294,7 +300,7 @@ void add_moment_causes(const RequestMoment& moment, Bytes available, bool own,
       add_code(causes, to_string(share.cause));
     }
   }
-  if (own) add_code(causes, to_string(moment.cause));
+  if (own && is_told(moment.cause)) add_code(causes, to_string(moment.cause));
   if (states_of(moment).gib() >= kLarge * available.gib()) add_code(causes, states);
 }
 

@@ -22,10 +22,17 @@ constexpr double kBoundMargin = 0.9;
 class Search {
  public:
   using Replay = std::function<MemoryReport(std::int64_t size)>;
+  using Reaches = std::function<bool(const MemoryReport&)>;
 
-  Search(Replay replay, std::int64_t last) : replay_(std::move(replay)) { limit_.last = last; }
+  Search(Replay replay, std::int64_t last, Reaches reaches = {})
+      : replay_(std::move(replay)), reaches_(std::move(reaches)) {
+    limit_.last = last;
+  }
 
-  bool is_enough(std::int64_t size) { return probe(size).is_enough(); }
+  bool is_enough(std::int64_t size) {
+    const LimitProbe& probe = this->probe(size);
+    return probe.is_enough() && (!reaches_ || reaches_(*probe.memory));
+  }
 
   /// \returns a reference that the next call may move.
   const LimitProbe& probe(std::int64_t size) {
@@ -51,6 +58,7 @@ class Search {
 
  private:
   Replay replay_;
+  Reaches reaches_;
   Limit limit_;
 };
 
@@ -70,9 +78,10 @@ int next_count(const LimitProbe& probe) {
   return static_cast<int>(std::max<double>(next, std::min<double>(bound, kMostGpusTried)));
 }
 
-/// Counts of one node, ascending. \param next  becomes the least count beyond that may be enough.
+/// Counts of one node, ascending. \param next  the first to try; becomes the least count beyond
+/// that may be enough.
 std::optional<int> least_of_a_node(Search& search, int node_gpus, int& next) {
-  for (next = 1; next <= node_gpus; next = next_count(search.probe(next))) {
+  for (; next <= node_gpus; next = next_count(search.probe(next))) {
     if (search.is_enough(next)) return next;
   }
   return std::nullopt;
@@ -180,14 +189,16 @@ PlacedStrategy resized(const Experiment& experiment, const Strategy& strategy, i
 
 std::vector<int> cluster_sizes(const Cluster& cluster) {
   const int of_a_node = gpus_of_a_node(cluster);
-  const int most = std::max(kMostGpusTried, 2 * cluster.world_size());
+  const std::int64_t world = std::int64_t{cluster.nodes} * cluster.gpus_per_node;
+  const auto most =
+      static_cast<int>(std::clamp<std::int64_t>(2 * world, kMostGpusTried, kLargestClusterTried));
   std::vector<int> sizes;
   for (int gpus = 1; gpus < of_a_node; ++gpus) sizes.push_back(gpus);
   for (int gpus = of_a_node; gpus <= most; gpus += of_a_node) sizes.push_back(gpus);
   return sizes;
 }
 
-Limit least_gpus(const Experiment& experiment, const Strategy& given) {
+Limit least_gpus(const Experiment& experiment, const Strategy& given, const GpuSearch& asked) {
   const Strategy strategy = without_repetition(experiment, given);
   const int of_a_node = gpus_of_a_node(experiment.cluster);
   const int last = cluster_sizes(experiment.cluster).back();
@@ -199,12 +210,12 @@ Limit least_gpus(const Experiment& experiment, const Strategy& given) {
                                               one_node ? gpus : of_a_node);
         return replayed_memory(placed.experiment, placed.strategy);
       },
-      last);
-  int next = 1;
+      last, asked.reaches);
+  int next = asked.from;
   if (const std::optional<int> count = least_of_a_node(search, of_a_node, next)) {
     return search.answer(*count);
   }
-  const int first = std::max(2, next / of_a_node);
+  const int first = std::max({2, next / of_a_node, (asked.from + of_a_node - 1) / of_a_node});
   if (first > last / of_a_node) return search.answer(std::nullopt);
   const std::optional<int> nodes = least_nodes(search, of_a_node, first, last / of_a_node);
   return search.answer(nodes ? std::optional<std::int64_t>(std::int64_t{*nodes} * of_a_node)

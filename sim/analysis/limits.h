@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,8 +41,10 @@ struct Limit {
   [[nodiscard]] const LimitProbe* found() const;
 };
 
-/// Most GPUs that are tried, or twice as many as the cluster has if that is more.
+/// Most GPUs that are tried, or twice as many as the cluster has if that is more, but no more than
+/// the largest clusters that anybody has.
 inline constexpr int kMostGpusTried = 1024;
+inline constexpr int kLargestClusterTried = 131'072;
 inline constexpr std::int64_t kLargestMicroBatchTried = 1'000'000;
 
 /// A strategy on a cluster.
@@ -60,6 +63,13 @@ struct PlacedStrategy {
 /// all its GPUs, or if the cluster has several nodes, those that it uses of each.
 [[nodiscard]] std::vector<int> cluster_sizes(const Cluster& cluster);
 
+/// What is asked of a number of GPUs.
+struct GpuSearch {
+  int from = 1;  ///< counts below are not tried
+  /// Beside fitting; not set: no more than that.
+  std::function<bool(const MemoryReport&)> reaches{};
+};
+
 /// The least number of GPUs that is enough, all else as given.
 ///
 /// Within the first node every count is tried in ascending order, less those that cannot be enough:
@@ -67,7 +77,8 @@ struct PlacedStrategy {
 /// (with a margin of a tenth for what a builder does differently). Beyond it nodes are doubled
 /// until they are enough, and the interval is halved; then the sizes just below are tried too. The
 /// doubling ends without an answer where twice the nodes hold as much: more of them would not help.
-[[nodiscard]] Limit least_gpus(const Experiment& experiment, const Strategy& strategy);
+[[nodiscard]] Limit least_gpus(const Experiment& experiment, const Strategy& strategy,
+                               const GpuSearch& asked = {});
 
 /// The largest micro batch that is enough, all else as given: accumulation stays.
 ///

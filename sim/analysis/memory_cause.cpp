@@ -1,6 +1,7 @@
 #include "sim/analysis/memory_cause.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "sim/model/model.h"
 
@@ -21,11 +22,29 @@ constexpr std::array<Words, kMemoryCauses> kWords = {{
     {"live_parameters", "gathered parameters"},
     {"largest_parameter", "the largest parameter, gathered whole"},
     {"whole_model_materialised", "the whole model before it is cut"},
+    {"other_temporaries", "other temporaries"},
 }};
 
+bool starts_with_any(std::string_view text, std::initializer_list<std::string_view> beginnings) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](std::string_view beginning) { return text.starts_with(beginning); });
+}
+
+/// Rules by which parameters are gathered.
 bool is_of_gather(std::string_view rule) {
-  return rule.starts_with("C3") || rule.starts_with("C4") || rule.starts_with("C5") ||
-         rule.starts_with("D2.4") || rule.starts_with("D3");
+  return starts_with_any(rule, {"C3", "C4", "C5", "C10.1", "D2.4", "D3.3", "D3.4", "D3.7"});
+}
+
+/// Rules by which gradients are copied together, cast, reduced and handed on.
+bool is_of_reduction(std::string_view rule) {
+  return starts_with_any(rule, {"B1.3", "B1.4", "B2", "B3", "B4", "B6", "C6", "C7", "C8.6", "C10.2",
+                                "C11", "D1.6", "D1.8", "D2.8", "D3.8"});
+}
+
+/// What operators hold beside what they save: autocast's copies, workspaces.
+bool is_of_operator(const Buffer& buffer, std::string_view rule) {
+  return buffer.owner.starts_with("autocast") || buffer.owner == "backward_workspace" ||
+         rule.starts_with("E5");
 }
 
 /// Whether a gathered buffer is the one tensor that no other of the model comes near: larger than
@@ -53,8 +72,9 @@ MemoryCause cause_of_temporary(const Buffer& buffer, const Op& op, const Strateg
   if (op.phase == Phase::Init) return cause_of_setup(strategy, MemoryCause::ModelStates);
   if (op.phase == Phase::Step) return MemoryCause::OptimizerStepTemporary;
   if (is_of_gather(op.rule)) return MemoryCause::LiveParameters;
-  if (op.rule.starts_with("E5")) return MemoryCause::Activations;
-  return MemoryCause::ReduceBucket;
+  if (is_of_operator(buffer, op.rule)) return MemoryCause::Activations;
+  if (is_of_reduction(op.rule)) return MemoryCause::ReduceBucket;
+  return MemoryCause::OtherTemporaries;
 }
 
 }  // namespace

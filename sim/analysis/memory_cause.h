@@ -22,9 +22,10 @@ enum class MemoryCause : std::uint8_t {
   LiveParameters,          ///< gathered parameters
   LargestParameter,        ///< the model's largest tensor, gathered whole
   WholeModelMaterialised,  ///< each rank holds the model before it is cut (no zero.Init)
+  OtherTemporaries,        ///< none of these: has a share, but is never told as a cause
 };
-inline constexpr std::size_t kMemoryCauses = 8;
-/// "optimizer_step_temporary": the codes.
+inline constexpr std::size_t kMemoryCauses = 9;
+/// "optimizer_step_temporary": the codes; "other_temporaries" is not among the README's.
 [[nodiscard]] std::string_view to_string(MemoryCause cause);
 /// "temporaries of the optimizer step".
 [[nodiscard]] std::string_view in_words(MemoryCause cause);

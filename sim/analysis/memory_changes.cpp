@@ -149,6 +149,19 @@ void add_sizes(const PlacedStrategy& now, const MemoryReport& memory,
   ladders.push_back({halvings(kPrefetch, zero.prefetch_bucket_size), gathered});
 }
 
+/// Where a job of this framework sets it.
+std::string micro_batch_setting(const Strategy& strategy, std::int64_t size,
+                                std::int64_t accumulation) {
+  if (is_deepspeed(strategy)) {
+    return format("train_micro_batch_size_per_gpu: {}, gradient_accumulation_steps: {}", size,
+                  accumulation);
+  }
+  return format(
+      "batch_size={} of the DataLoader and {} micro batches a step, or the Trainer's "
+      "per_device_train_batch_size: {}, gradient_accumulation_steps: {}",
+      size, accumulation, size, accumulation);
+}
+
 /// Divisors of the micro batch, the largest first: the train batch stays.
 void add_micro_batch(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   std::vector<Change> ladder;
@@ -156,14 +169,12 @@ void add_micro_batch(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   for (std::int64_t size = batch - 1; size >= 1; --size) {
     if (batch % size != 0) continue;
     const std::int64_t accumulation = now.strategy.grad_accum * (batch / size);
-    ladder.push_back(
-        change("more_grad_accum", format("micro batch {}", size),
-               format("train_micro_batch_size_per_gpu: {}, gradient_accumulation_steps: {}", size,
-                      accumulation),
-               [size, accumulation](Strategy& changed) {
-                 changed.micro_batch = size;
-                 changed.grad_accum = accumulation;
-               }));
+    ladder.push_back(change("more_grad_accum", format("micro batch {}", size),
+                            micro_batch_setting(now.strategy, size, accumulation),
+                            [size, accumulation](Strategy& changed) {
+                              changed.micro_batch = size;
+                              changed.grad_accum = accumulation;
+                            }));
   }
   ladders.push_back({std::move(ladder)});
 }
@@ -235,6 +246,16 @@ void add_lower_stages(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   }
 }
 
+/// A rank without shards, a single one too, gets the optimizer out of the GPU by stage 2 only.
+Ladder offload_from_stage0() {
+  return {{{"offload_optimizer higher_stage", "ZeRO-2 with the optimizer on the CPU",
+            R"(zero_optimization: {"stage": 2, "offload_optimizer": {"device": "cpu"}})",
+            [](PlacedStrategy& placed) {
+              set_stage(placed, 2);
+              placed.strategy.zero.offload_optimizer.device = OffloadDevice::Cpu;
+            }}}};
+}
+
 void add_offload(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
   const Strategy& strategy = now.strategy;
   if (strategy.framework == Framework::Fsdp) {
@@ -245,7 +266,10 @@ void add_offload(const PlacedStrategy& now, std::vector<Ladder>& ladders) {
                                [](Strategy& changed) { changed.fsdp.cpu_offload = true; })}});
     return;
   }
-  if (!is_deepspeed(strategy) || strategy.zero.stage == 0) return;
+  if (zero_stage_of(strategy) == 0) {
+    ladders.push_back(offload_from_stage0());
+    return;
+  }
   if (strategy.zero.offload_optimizer.device == OffloadDevice::None) {
     ladders.push_back({{change(
         "offload_optimizer", "the optimizer on the CPU",
@@ -306,14 +330,20 @@ std::vector<Proposal> proposals_of(const PlacedStrategy& now, const MemoryReport
                    format("most of {} of logits", to_string(memory.logits))});
   }
   if (large(memory.activations)) {
-    all.push_back(
-        {"sequence_parallel", "sequence parallelism",
-         "DeepSpeed-Ulysses or context parallelism over the ranks of a sequence",
-         format("of {} of activations what the other ranks take", to_string(memory.activations))});
+    if (now.experiment.cluster.world_size() > 1) {
+      all.push_back({"sequence_parallel", "sequence parallelism",
+                     "DeepSpeed-Ulysses or context parallelism over the ranks of a sequence",
+                     format("of {} of activations what the other ranks take",
+                            to_string(memory.activations))});
+    }
     const Bytes checkpoints = std::max(memory.activations - memory.logits, Bytes(0));
     if (recomputes_blocks(now.strategy.checkpointing) && large(checkpoints)) {
       all.push_back({"offload_activations", "checkpoints in host memory",
-                     "activation_checkpointing.cpu_checkpointing: true, or torchtune's offloading",
+                     is_deepspeed(now.strategy)
+                         ? "activation_checkpointing.cpu_checkpointing: true, or torchtune's "
+                           "offloading"
+                         : "torch.autograd.graph.save_on_cpu around the model, or torchtune's "
+                           "offloading",
                      format("most of {} of activations", to_string(checkpoints))});
     }
   }

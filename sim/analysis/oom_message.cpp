@@ -178,34 +178,71 @@ void read_old(const Words& words, OomMessage& message) {
   }
 }
 
-/// "Process 123 has 4.00 GiB memory in use." of each other process.
-std::optional<PrintedSize> other_processes(const Words& words) {
+/// "Process 123 has 4.00 GiB memory in use." of each.
+std::vector<PrintedSize> listed_processes(const Words& words) {
   constexpr std::string_view kProcess = "Process ";
-  std::optional<PrintedSize> all;
+  std::vector<PrintedSize> all;
   std::string_view rest = words.text;
   for (std::size_t at = rest.find(kProcess); at != std::string_view::npos;
        at = rest.find(kProcess)) {
     rest.remove_prefix(at + kProcess.size());
     const std::size_t has = rest.find(" has ");
     if (has == std::string_view::npos) break;
-    const auto size = parse_printed_size(rest.substr(has + 5));
-    if (!size) continue;
-    all = all ? sum(all, size) : size;
+    if (const auto size = parse_printed_size(rest.substr(has + 5))) all.push_back(*size);
   }
   return all;
+}
+
+std::optional<PrintedSize> sum_of(const std::vector<PrintedSize>& sizes) {
+  std::optional<PrintedSize> all;
+  for (const PrintedSize& size : sizes) all = all ? sum(all, size) : size;
+  return all;
+}
+
+/// Whether what is listed leaves no room for what this PyTorch has: then it is listed too.
+bool lists_own(const OomMessage& message, const PrintedSize& listed) {
+  if (!message.total || !message.free || !message.reserved) return false;
+  const PrintedSize& total = *message.total;
+  const PrintedSize& free = *message.free;
+  const PrintedSize& reserved = *message.reserved;
+  const Bytes rounding = listed.tolerance + total.tolerance + free.tolerance + reserved.tolerance;
+  return listed.bytes + reserved.bytes + free.bytes > total.bytes + rounding;
+}
+
+/// In a container PyTorch does not know its own process by the host's number, and lists it among
+/// the others: it is the one that is as large as what PyTorch has reserved. Where several are,
+/// nobody knows what others hold.
+void read_processes(const Words& words, OomMessage& message) {
+  constexpr std::string_view kOwn = "this process has ";
+  message.process = size_after(words, kOwn, "what this process uses");
+  std::vector<PrintedSize> listed = listed_processes(words);
+  message.others = sum_of(listed);
+  const bool names_own = words.text.find(kOwn) != std::string::npos;
+  if (names_own || !message.others || !lists_own(message, *message.others)) return;
+  const auto may_be_own = [&](const PrintedSize& size) {
+    return size.bytes + size.tolerance + message.reserved->tolerance >= message.reserved->bytes;
+  };
+  const auto own = std::find_if(listed.begin(), listed.end(), may_be_own);
+  if (own == listed.end()) return;
+  if (std::count_if(listed.begin(), listed.end(), may_be_own) == 1) {
+    message.process = *own;
+    listed.erase(own);
+    message.others = sum_of(listed);
+  } else {
+    message.others.reset();
+  }
 }
 
 /// "GPU 0 has a total capacity of 31.75 GiB of which 1.95 GiB is free. Including ..."
 void read_new(const Words& words, OomMessage& message) {
   message.total = size_before(words, " of which", "the total capacity");
   message.free = size_before(words, " is free", "what is free");
-  message.process = size_after(words, "this process has ", "what this process uses");
-  message.others = other_processes(words);
   message.allowed = size_before(words, " allowed", "what is allowed");
   message.allocated = size_before(words, " is allocated by PyTorch", "what is allocated");
   message.reserved =
       sum(message.allocated, size_before(words, " is reserved by PyTorch but unallocated",
                                          "what is reserved but unallocated"));
+  read_processes(words, message);
 }
 
 /// Reads "GPU 3".

@@ -59,7 +59,7 @@ struct OomMessage {
   std::optional<PrintedSize> reserved;    ///< by PyTorch; of 2.x what its two figures sum to
   std::optional<PrintedSize> free;        ///< of the device
   std::optional<PrintedSize> process;     ///< in use by this process, context included (2.1 on)
-  std::optional<PrintedSize> others;      ///< "Process 123 has ..." together
+  std::optional<PrintedSize> others;      ///< "Process 123 has ..." together, less this one
   std::optional<PrintedSize> allowed;     ///< by the memory fraction
   std::vector<TracebackFrame> traceback;  ///< of this rank as far as one can tell, outermost first
   std::optional<Phase> phase;             ///< where the traceback shows it

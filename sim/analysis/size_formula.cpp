@@ -18,9 +18,17 @@ struct Quantity {
   std::string words;
 };
 
+/// Whether anything of the job that may have this size has elements of one byte: the states of an
+/// 8-bit optimizer, quantized weights, masks of a buffer that is known.
+bool has_one_byte_elements(const SizeQuestion& question, const Strategy& strategy) {
+  return question.memory_class || strategy.optimizer == OptimizerKind::Adam8bit ||
+         (strategy.framework == Framework::DeepSpeed && strategy.zero.quantized_weights);
+}
+
 /// Bytes that one element takes, the likeliest first; sums are of what is kept together.
 std::vector<int> element_bytes(const SizeQuestion& question, const Strategy& strategy) {
   std::vector<int> bytes = {4, 2, 8, 1, 6, 10, 12, 14, 16};
+  if (!has_one_byte_elements(question, strategy)) std::erase(bytes, 1);
   if (!question.memory_class || strategy.precision == Precision::Fp32) return bytes;
   switch (*question.memory_class) {
     case MemoryClass::OptimizerStates:

@@ -9,8 +9,9 @@
 ///     sub_group_size; a module and all below it; one tensor of it; one tensor of the model;
 ///     tokens x vocabulary, hidden, width of the MLP; scores of attention
 ///
-/// times 4, 2, 8, 1 bytes (of weights, gradients and activations 2 first) or what several such
-/// parts take together; then a sub-group of stage 3, which takes more than its size.
+/// times 4, 2, 8, 1 bytes (of weights, gradients and activations 2 first; 1 of a known buffer, or
+/// where the job has an 8-bit optimizer or quantized weights) or what several such parts take
+/// together; then a sub-group of stage 3, which takes more than its size.
 #pragma once
 
 #include <optional>

@@ -87,6 +87,16 @@ std::optional<Trial> try_ladder(const PlacedStrategy& now, const Ladder& ladder,
   return best;
 }
 
+/// Of the framework's launcher.
+std::string launch_setting(const Strategy& strategy, int nodes, int per_node) {
+  if (strategy.framework != Framework::DeepSpeed) {
+    return nodes == 1 ? format("torchrun --nproc-per-node {}", per_node)
+                      : format("torchrun --nnodes {} --nproc-per-node {}", nodes, per_node);
+  }
+  return nodes == 1 ? format("--num_gpus {}", per_node)
+                    : format("--num_nodes {} --num_gpus {}", nodes, per_node);
+}
+
 std::optional<Trial> try_more_gpus(const PlacedStrategy& now, const Goal& goal) {
   const Strategy& strategy = now.strategy;
   const bool hybrid = strategy.framework == Framework::Fsdp && is_hybrid(strategy.fsdp.sharding);
@@ -94,20 +104,20 @@ std::optional<Trial> try_more_gpus(const PlacedStrategy& now, const Goal& goal) 
   if (zero_stage_of(strategy) == 0 || hybrid || strategy.zero.mics_shard_size > 0) {
     return std::nullopt;
   }
-  const Limit limit = least_gpus(now.experiment, strategy);
-  const LimitProbe* found = limit.found();
   const Cluster& cluster = now.experiment.cluster;
-  if (found == nullptr || found->size <= cluster.world_size()) return std::nullopt;
+  // Those that the job has may be enough in the simulation and too few for the goal.
+  const auto reaches = [&](const MemoryReport& memory) { return goal.is_reached(memory); };
+  const Limit limit = least_gpus(now.experiment, strategy, {cluster.world_size() + 1, reaches});
+  const LimitProbe* found = limit.found();
+  if (found == nullptr) return std::nullopt;
   const auto gpus = static_cast<int>(found->size);
   const int per_node = cluster.nodes > 1 ? cluster.gpus_per_node : cluster.node.gpus;
   const int nodes = std::max(gpus / per_node, 1);
   Trial trial{{}, resized(now.experiment, strategy, nodes, gpus / nodes)};
   trial.way.code = "more_gpus";
   trial.way.change = format("{} GPUs", gpus);
-  trial.way.setting = nodes == 1 ? format("--num_gpus {}", gpus)
-                                 : format("--num_nodes {} --num_gpus {}", nodes, gpus / nodes);
+  trial.way.setting = launch_setting(strategy, nodes, gpus / nodes);
   trial.way.memory = *found->memory;
-  if (!goal.is_reached(*trial.way.memory)) return std::nullopt;
   return trial;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <iterator>
 #include <unistd.h>
@@ -35,6 +36,32 @@ bool is_answered(const OomExplanation& explanation) {
   return explanation.simulated_fits ||
          std::any_of(explanation.ways_out.begin(), explanation.ways_out.end(),
                      [](const WayOut& way) { return way.is_enough; });
+}
+
+/// Where the message cannot be of the job's cluster. \param cluster  as given, not as the message
+/// has it.
+void add_contradictions(const OomMessage& message, const Cluster& cluster,
+                        std::vector<std::string>& hints) {
+  // Vendors' GB are 10^9 bytes or 2^30, 7.4 % more: a V100 of 16 GB has 14.9 GiB by the first and
+  // reports 15.78. What a driver reserves is less.
+  constexpr double kApart = 0.075;
+  const Bytes given = cluster.gpu_memory();
+  if (message.total && std::abs(message.total->bytes.gib() - given.gib()) > kApart * given.gib()) {
+    hints.push_back(
+        format("The message is of a GPU of {:.2f} GiB, those of the cluster have {:.2f}: another "
+               "--cluster? The message's is used.",
+               message.total->bytes.gib(), given.gib()));
+  }
+  if (message.rank && *message.rank >= cluster.world_size()) {
+    hints.push_back(format(
+        "The message is of rank {}, the job has {} ranks: check --nodes and --gpus-per-node.",
+        *message.rank, cluster.world_size()));
+  }
+  if (message.device >= cluster.gpus_per_node) {
+    hints.push_back(
+        format("The message is of GPU {}, the job uses {} of a node: check --gpus-per-node.",
+               message.device, cluster.gpus_per_node));
+  }
 }
 
 class ExplainOomCommand : public Command {
@@ -95,6 +122,9 @@ class ExplainOomCommand : public Command {
 
   void explain_with_job(const OomFigures& figures, OomReport& report) const {
     GivenExperiment given = required_experiment(flags_);
+    if (!report.messages.empty()) {
+      add_contradictions(report.messages.front(), given.experiment.cluster, report.hints);
+    }
     // What the message says of the GPU is nearer than what its kind has.
     if (figures.total) given.experiment.cluster.node.gpu_memory = figures.total->bytes;
     const std::vector<Strategy> strategies = load_strategies(flags_, given, {});

@@ -106,8 +106,8 @@ std::string ways_heading(const std::vector<WayOut>& ways, bool timed) {
   const auto fits = [](const WayOut& way) { return way.is_enough && way.memory.has_value(); };
   const bool any = std::any_of(ways.begin(), ways.end(), fits);
   if (!any) {
-    return "Nothing that can be simulated is enough, no two changes together either; the nearest, "
-           "and what is not simulated:";
+    return "None of the changes tried is enough, nor are two of those that free most together; the "
+           "nearest, and what is not simulated:";
   }
   const bool single = std::any_of(ways.begin(), ways.end(),
                                   [&](const WayOut& way) { return fits(way) && !way.is_pair; });

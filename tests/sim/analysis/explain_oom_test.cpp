@@ -17,6 +17,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 using namespace literals;
 
@@ -111,6 +112,19 @@ TEST(SizeFormula, SubGroupsAreFilledUpWithWholePieces) {
   EXPECT_EQ(formula({Bytes(4 * 117'000'001LL), MemoryClass::TemporaryBuffers}, zero3), "");
 }
 
+/// 3 369 207 808 bytes are also 1 byte x P / 2, which nothing of the job has.
+TEST(SizeFormula, OneByteOnlyWhereSomethingHasIt) {
+  const Bytes half(3'369'207'808);
+  const Strategy unquantized = named_strategy("zero2", {}, 2);
+  Experiment experiment = experiment_of(load_model("llama-2-7b"), {"dgx-a100-80", 2, 80}, 1024);
+  EXPECT_FALSE(size_formula({half, Bytes(0)}, experiment, unquantized));
+  TrainingFlags flags;
+  flags.optimizer = OptimizerKind::Adam8bit;
+  const auto found = size_formula({half, Bytes(0)}, experiment, named_strategy("zero2", flags, 2));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->text, "1 byte x 6.738e9 parameters / 2 ranks");
+}
+
 TEST(SizeFormula, WithoutAJob) {
   // 3.74 GiB = 4 015 794 422 bytes.
   EXPECT_EQ(size_in_elements(Bytes(4'015'794'422)), "1.004e9 elements of 4 bytes, or 2.008e9 of 2");
@@ -142,6 +156,19 @@ TEST(ExplainOom, OtherProcesses) {
   EXPECT_THAT(said.causes, IsEmpty());
   EXPECT_THAT(said.evidence, Contains("Other processes hold 12.00 GiB of this GPU."));
   EXPECT_THAT(said.evidence, Contains(StartsWith("1024.00 MiB are outside PyTorch's allocator")));
+}
+
+TEST(ExplainOom, TheJobsOwnProcessInAContainerIsNoOther) {
+  const OomMessage message = parse_oom_message(
+      "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+      "which 1.00 GiB is free. Process 12 has 78.1 GiB memory in use. Of the allocated memory "
+      "70.00 "
+      "GiB is allocated by PyTorch, and 7.00 GiB is reserved by PyTorch but unallocated.",
+      "stdin");
+  const OomExplanation said = explain_oom(figures_of(message));
+  EXPECT_THAT(said.evidence, Not(Contains(HasSubstr("Other processes"))));
+  // 79.15 - 1 - 77 = 1.15 GiB.
+  EXPECT_THAT(said.evidence, Contains(StartsWith("1.15 GiB are outside PyTorch's allocator")));
 }
 
 // ---- published failures ------------------------------------------------------------------------

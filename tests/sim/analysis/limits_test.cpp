@@ -147,6 +147,11 @@ TEST(ClusterSizes, EachCountOfTheFirstNodeThenWholeNodes) {
   const std::vector<int> threes = cluster_sizes(load_cluster("a10x4-pcie", 400, 3));
   EXPECT_THAT(std::vector<int>(threes.begin(), threes.begin() + 5), ElementsAre(1, 2, 3, 6, 9));
   EXPECT_EQ(threes.back(), 2400);  // twice as many as there are
+  // Of 2 x 10^6 nodes of 1000 twice as many are no int: 131072 / 1000 nodes are tried.
+  Cluster huge = load_cluster("a10x4-pcie", 400, 3);
+  huge.nodes = 2'000'000;
+  huge.gpus_per_node = 1000;
+  EXPECT_EQ(cluster_sizes(huge).back(), 131'000);
 }
 
 class ManyMicroSteps : public ::testing::TestWithParam<const char*> {};
@@ -191,6 +196,25 @@ TEST(LeastGpus, EndsWhereMoreNodesDoNotHelp) {
                        [](const LimitProbe& a, const LimitProbe& b) { return a.size < b.size; });
   EXPECT_LE(largest->size, 32);
   EXPECT_EQ(limit.last, 1024);
+}
+
+TEST(LeastGpus, BeyondThoseOfTheJobAndForLessMemory) {
+  const Experiment experiment = experiment_of("qwen2-1.5b", "dgx-a100-40", 1, 128);
+  const Strategy strategy = strategy_of("zero3", experiment);
+  const Bytes now = replayed_memory(experiment, strategy).peak_allocated;
+  GpuSearch asked;
+  asked.from = experiment.cluster.world_size() + 1;
+  const Limit any = least_gpus(experiment, strategy, asked);
+  EXPECT_EQ(any.size, 16);  // 8 GPUs are enough, but are not asked about: the next node is
+  for (const LimitProbe& probe : any.probes) EXPECT_GE(probe.size, 16);
+  // P = 1.54e9: states of 16 P / 8 bytes fall by 1.54e9 on 16 GPUs, by 2.06e9 on 24.
+  asked.reaches = [&](const MemoryReport& memory) {
+    return memory.peak_allocated < now - Bytes(1'800'000'000);
+  };
+  const Limit less = least_gpus(experiment, strategy, asked);
+  ASSERT_NE(less.found(), nullptr);
+  EXPECT_GT(*less.size, 16);
+  EXPECT_LT(less.found()->memory->peak_allocated, now - Bytes(1'800'000'000));
 }
 
 TEST(LeastGpus, CountsThatTheStrategyRefusesAreToldAndPassedOver) {

@@ -113,6 +113,43 @@ TEST(OomMessages, OtherProcessesPrivatePoolsAndWhatTheDriverDoesNotTell) {
   EXPECT_NEAR(gib(message.reserved), 17 + 300.0 / 1024, 1e-8);
 }
 
+/// A message whose processes are only listed; 70 + 7 GiB are PyTorch's.
+OomMessage of_container(const std::string& processes) {
+  return parse_oom_message(
+      "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+      "which 1.00 GiB is free. " +
+          processes +
+          " Of the allocated memory 70.00 GiB is allocated by PyTorch, and 7.00 GiB is reserved by "
+          "PyTorch but unallocated.",
+      "stdin");
+}
+
+TEST(OomMessages, AContainerListsItsOwnProcessAmongTheOthers) {
+  // 78.1 + 77 + 1 GiB are more than 79.15: process 12 is the one that has the 77.
+  const OomMessage alone = of_container("Process 12 has 78.1 GiB memory in use.");
+  EXPECT_NEAR(gib(alone.process), 78.1, 1e-9);
+  EXPECT_FALSE(alone.others);
+  const OomMessage two = of_container(
+      "Process 11 has 512.00 MiB memory in use. Process 12 has 77.60 GiB memory in use.");
+  EXPECT_NEAR(gib(two.process), 77.6, 1e-9);
+  EXPECT_NEAR(gib(two.others), 0.5, 1e-9);
+  // 1 + 77 + 1 GiB are no more than 79.15: another process, and this one is not listed.
+  const OomMessage other = of_container("Process 11 has 1.00 GiB memory in use.");
+  EXPECT_FALSE(other.process);
+  EXPECT_NEAR(gib(other.others), 1, 1e-9);
+}
+
+TEST(OomMessages, OfTwoProcessesThatMayBeTheOwnNeitherIsTold) {
+  const OomMessage message = parse_oom_message(
+      "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+      "which 1.00 GiB is free. Process 11 has 38.00 GiB memory in use. Process 12 has 40.00 GiB "
+      "memory in use. Of the allocated memory 30.00 GiB is allocated by PyTorch, and 2.00 GiB is "
+      "reserved by PyTorch but unallocated.",
+      "stdin");
+  EXPECT_FALSE(message.process);
+  EXPECT_FALSE(message.others);
+}
+
 TEST(OomMessages, SeveralRanksWithTracebacksInNoise) {
   const std::string log = std::string("step 1 loss 2.3\n") +
                           "[rank1]: Traceback (most recent call last):\n"

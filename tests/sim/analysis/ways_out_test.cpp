@@ -12,7 +12,9 @@ namespace zerosim {
 namespace {
 
 using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using namespace literals;
 
 Experiment experiment_of(const char* model, const char* cluster, int gpus, std::int64_t sequence) {
@@ -136,6 +138,98 @@ TEST(WaysOut, AJobOfAnotherFrameworkGetsDeepSpeedsDefaults) {
   experiment.cluster.node.gpu_memory = 14_GiB;
   const std::vector<WayOut> ways = ways_out(experiment, named_strategy("ddp", {}, 4));
   EXPECT_THAT(codes_of(ways), Contains("higher_stage"));
+}
+
+/// One GPU of 80 GiB does not hold 16 bytes x 6.7e9; with the optimizer on the CPU and without what
+/// blocks save it does.
+TEST(WaysOut, JobsWithoutShardsOffloadFromStage2) {
+  const Experiment experiment = experiment_of("llama-2-7b", "dgx-a100-80", 1, 2048);
+  TrainingFlags flags;
+  flags.micro_batch = 8;
+  for (const char* name : {"single", "ddp", "zero0"}) {
+    const std::vector<WayOut> ways = ways_out(experiment, named_strategy(name, flags, 1));
+    const auto found = std::find_if(ways.begin(), ways.end(), [](const WayOut& way) {
+      return way.is_enough && way.setting.find("offload_optimizer") != std::string::npos;
+    });
+    ASSERT_NE(found, ways.end()) << name;
+    EXPECT_NE(verdict_of(*found->memory), Verdict::DoesNotFit) << name;
+    EXPECT_THAT(found->change, HasSubstr("ZeRO-2 with the optimizer on the CPU"));
+    EXPECT_THAT(found->change, HasSubstr("full activation checkpointing"));
+    EXPECT_THAT(
+        found->setting,
+        HasSubstr(R"(zero_optimization: {"stage": 2, "offload_optimizer": {"device": "cpu"}})"));
+  }
+}
+
+/// The real run lacked 1 GiB where the simulated one fits: as many GPUs as the job has are too few.
+TEST(WaysOut, MoreGpusWhereTheSimulatedJobFits) {
+  const Experiment experiment = experiment_of("qwen2-1.5b", "dgx-a100-80", 2, 512);
+  const Strategy strategy = named_strategy("zero3", {}, 2);
+  const MemoryReport now = replayed_memory(experiment, strategy);
+  ASSERT_NE(verdict_of(now), Verdict::DoesNotFit);
+  const std::vector<WayOut> ways =
+      ways_out(experiment, strategy, {.timed = false, .at_least_freed = 1_GiB});
+  const WayOut* more = way_of(ways, "more_gpus");
+  ASSERT_NE(more, nullptr);
+  EXPECT_EQ(more->change, "3 GPUs");  // 16 P / 2 to 16 P / 3 bytes: 4.1e9 less
+  EXPECT_LE(more->memory->peak_allocated, now.peak_allocated - 1_GiB);
+}
+
+/// One GPU has no other ranks that could take a part of a sequence.
+TEST(WaysOut, SequenceParallelismNeedsOtherRanks) {
+  TrainingFlags flags;
+  flags.micro_batch = 8;
+  Experiment experiment = experiment_of("pythia-1b", "dgx-a100-40", 1, 2048);
+  const std::vector<WayOut> alone = ways_out(experiment, named_strategy("single", flags, 1));
+  EXPECT_THAT(codes_of(alone), Not(Contains("sequence_parallel")));
+  EXPECT_THAT(codes_of(alone), Contains("fused_cross_entropy"));
+  experiment.cluster.gpus_per_node = 2;
+  const std::vector<WayOut> two = ways_out(experiment, named_strategy("ddp", flags, 2));
+  EXPECT_THAT(codes_of(two), Contains("sequence_parallel"));
+}
+
+TEST(WaysOut, SettingsAreThoseOfTheFramework) {
+  Experiment experiment = experiment_of("pythia-1b", "dgx-a100-40", 2, 1024);
+  experiment.cluster.node.gpu_memory = 16_GiB;
+  TrainingFlags flags;
+  flags.micro_batch = 8;
+  const auto settings = [&](const char* strategy) {
+    std::string all;
+    for (const WayOut& way : ways_out(experiment, named_strategy(strategy, flags, 2))) {
+      all += way.setting + "\n";
+    }
+    return all;
+  };
+  EXPECT_THAT(settings("zero2"), HasSubstr("train_micro_batch_size_per_gpu: "));
+  const std::string fsdp = settings("fsdp_full");
+  EXPECT_THAT(fsdp, HasSubstr("per_device_train_batch_size: "));
+  EXPECT_THAT(fsdp, Not(HasSubstr("train_micro_batch_size_per_gpu")));
+  EXPECT_THAT(fsdp, Not(HasSubstr("--num_gpus")));
+}
+
+/// FSDP jobs are not started by DeepSpeed's launcher.
+TEST(WaysOut, MoreGpusByTheFrameworksLauncher) {
+  const Experiment experiment = experiment_of("qwen2-1.5b", "dgx-a100-80", 2, 512);
+  const auto more = [&](const char* strategy) {
+    const std::vector<WayOut> ways = ways_out(experiment, named_strategy(strategy, {}, 2),
+                                              {.timed = false, .at_least_freed = 1_GiB});
+    const WayOut* way = way_of(ways, "more_gpus");
+    return way == nullptr ? "" : way->setting;
+  };
+  EXPECT_EQ(more("zero3"), "--num_gpus 3");
+  EXPECT_EQ(more("fsdp_full"), "torchrun --nproc-per-node 3");
+}
+
+/// A single change that is enough has both its codes.
+TEST(WaysOut, OffloadFromStage2IsBothChanges) {
+  Experiment experiment = experiment_of("pythia-1b", "dgx-a100-40", 1, 256);
+  experiment.cluster.node.gpu_memory = 12_GiB;  // 16 bytes x 1.01e9 are 15.1 GiB
+  const std::vector<WayOut> ways = ways_out(experiment, named_strategy("single", {}, 1));
+  const WayOut* offload = way_of(ways, "offload_optimizer");
+  ASSERT_NE(offload, nullptr);
+  EXPECT_EQ(offload->second_code, "higher_stage");
+  EXPECT_TRUE(offload->is_enough);
+  EXPECT_FALSE(offload->is_pair);
 }
 
 TEST(WaysOut, FullyShardedJobsOffloadBoth) {

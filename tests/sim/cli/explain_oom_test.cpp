@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 std::string log_of(const std::string& name, const std::string& text) {
@@ -64,7 +65,33 @@ TEST(ExplainOomCommand, ExitsWithNoWhereNothingIsEnough) {
       "already allocated; 0 bytes free; 1.00 GiB reserved in total by PyTorch)");
   const Outcome outcome = run_zerosim(job(log, "16"));
   EXPECT_EQ(outcome.exit_code, 1) << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr("Nothing that can be simulated is enough"));
+  EXPECT_THAT(outcome.out, HasSubstr("None of the changes tried is enough"));
+}
+
+/// An A10 of the preset has 22.5 GiB; two of them are used.
+TEST(ExplainOomCommand, TellsWhereTheMessageIsNotOfTheCluster) {
+  const auto hints = [](const std::string& log) {
+    const JsonDocument json = zerosim_json(job(log, "16"));
+    std::string all;
+    for (const JsonValue& hint : json.root()["hints"]) {
+      all += hint.asString() + "\n";
+    }
+    return all;
+  };
+  const std::string all = hints(log_of(
+      "elsewhere",
+      "[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 5 "
+      "has a total capacity of 39.39 GiB of which 1.00 MiB is free.\n"));
+  EXPECT_THAT(all, HasSubstr("The message is of a GPU of 39.39 GiB, those of the cluster have "));
+  EXPECT_THAT(all, HasSubstr("The message is of rank 5, the job has 2 ranks: check --nodes and "
+                             "--gpus-per-node."));
+  EXPECT_THAT(all, HasSubstr("The message is of GPU 5, the job uses 2 of a node: check "
+                             "--gpus-per-node."));
+  EXPECT_THAT(hints(log_of("here",
+                           "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
+                           "512.00 MiB. GPU 1 has a total capacity of 22.19 GiB of which 1.00 MiB "
+                           "is free.\n")),
+              Not(HasSubstr("The message is of")));
 }
 
 TEST(ExplainOomCommand, BadInput) {
