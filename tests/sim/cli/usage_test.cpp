@@ -27,15 +27,13 @@ TEST_P(HelpTest, HasAnExample) {
   EXPECT_THAT(outcome.out, HasSubstr("Example:\n  " + command));
 }
 
-INSTANTIATE_TEST_SUITE_P(Commands, HelpTest,
-                         ::testing::Values(std::vector<std::string>{"model"},
-                                           std::vector<std::string>{"memory"},
-                                           std::vector<std::string>{"schedule"},
-                                           std::vector<std::string>{"run"},
-                                           std::vector<std::string>{"compare"},
-                                           std::vector<std::string>{"explain-oom"},
-                                           std::vector<std::string>{"validate", "memory"},
-                                           std::vector<std::string>{"topo", "presets"}));
+INSTANTIATE_TEST_SUITE_P(
+    Commands, HelpTest,
+    ::testing::Values(std::vector<std::string>{"model"}, std::vector<std::string>{"memory"},
+                      std::vector<std::string>{"schedule"}, std::vector<std::string>{"run"},
+                      std::vector<std::string>{"compare"}, std::vector<std::string>{"explain-oom"},
+                      std::vector<std::string>{"validate", "memory"},
+                      std::vector<std::string>{"topo", "presets"}));
 
 struct Misuse {
   std::vector<std::string> arguments;
@@ -55,7 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
     Flags, MisuseTest,
     ::testing::Values(
         Misuse{{},
-               "`zerosim` needs a command: model, check, memory, schedule, run, compare, explain-oom, validate, "
+               "`zerosim` needs a command: model, check, memory, schedule, run, compare, "
+               "explain-oom, validate, "
                "topo"},
         Misuse{{"comprae"},
                "`zerosim` knows no command \"comprae\"; did you mean \"compare\"?; expected model, "
