@@ -67,6 +67,7 @@ void add_contradictions(const OomMessage& message, const Cluster& cluster,
 class ExplainOomCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
+    app_ = &app;
     app.add_option("file", file_,
                    "A log with PyTorch's out-of-memory message (default: standard input; nothing "
                    "there: what fails in the simulation is explained)");
@@ -85,6 +86,7 @@ class ExplainOomCommand : public Command {
     OomReport report;
     if (!is_blank(log.text)) report.messages = parse_oom_messages(log.text, log.name);
     const bool has_job = !flags_.model.empty();
+    if (!has_job) refuse_other_flags(*app_, {"no-times", "json", "help"}, "needs --model");
     if (report.messages.empty() && !has_job) {
       throw ConfigError(format(
           "{}: found nothing, expected a log with an out-of-memory message, or --model, --cluster "
@@ -143,6 +145,7 @@ class ExplainOomCommand : public Command {
     }
   }
 
+  const CLI::App* app_ = nullptr;  ///< to see what was given
   ExperimentFlags flags_;
   std::string file_;
   bool no_times_ = false;

@@ -2,12 +2,12 @@
 /// Adam on one rank: what its step allocates, launches and frees (spec E4, spec/kernels.md section
 /// 1, data/cases/README.md "optimizer").
 ///
-/// | kind | bytes that an fp32 element moves | temporaries |
-/// |---|---|---|
-/// | fused | 28: weight and moments read and written, gradient read | none |
-/// | for-each | 70: a dozen passes over lists of tensors | roots of the second moments, all tensors
-/// at once | | single tensor | 90 | tensor by tensor, the root and its quotient | | 8-bit | 16:
-/// moments of one byte | none |
+///     kind           moved per fp32 element                  temporaries
+///     fused          28 B: weight, moments read and          none
+///                    written, gradient read
+///     for-each       70 B: a dozen passes over lists         roots of all second moments at once
+///     single tensor  90 B                                    tensor by tensor, root and quotient
+///     8-bit          16 B: moments of one byte               none
 ///
 /// Moments come with the first step, tensor by tensor, before the update (B2.6, C1.6): exp_avg,
 /// then exp_avg_sq, of the tensor's type (8-bit: one byte).
