@@ -9,11 +9,15 @@
 /// - formula: per_gpu_gb, GB = 1e9 bytes, against paper_model_states, rounded as the ZeRO paper
 ///   prints (`paper_figure`);
 /// - formula_max_model: params_b against capacity / bytes per parameter, times the "model parallel
-///   K" of `model`, to the decimals of the row;
+///   K" of `model`, as Table 2 of the ZeRO paper prints: K times what is printed of one part, from
+///   half a trillion on to a tenth of a trillion;
 /// - estimate of "Adam states": per_gpu_gb, GB, against master weights and moments, sharded from
 ///   zero1 on, to the decimals of the row;
 /// - estimator_cold, estimator_live: per_gpu_gb, per_cpu_gb, GiB, against deepspeed_estimates, with
 ///   the largest layer, zero_init and nodes that `notes` names, to 2 decimals, as DeepSpeed prints;
+///   "live" ones with the parameters of the preset of that name. No row says which release printed
+///   it: one that has the digits of the older stage-2 formula is compared with that, and the
+///   assumptions say so;
 /// - measured: per_gpu_gb, GB, against the simulated job (run_row.h). `what` says which figure of
 ///   it: "peak allocated", or "steady allocated after the step".
 ///

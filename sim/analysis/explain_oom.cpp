@@ -111,13 +111,11 @@ struct OwnerWords {
   std::string_view words;
 };
 /// Buffers whose names alone say too little.
-constexpr std::array<OwnerWords, 17> kOwners = {{
+constexpr std::array<OwnerWords, 15> kOwners = {{
     {"adam_root",
      "the root of Adam's second moment, a temporary of an optimizer that is not fused"},
     {"adam_quotient",
      "Adam's quotient, the second temporary of an optimizer that is not fused, beside the root"},
-    {"optimizer_temporary", "a temporary of an Adam that is not fused"},
-    {"adam_moments", "Adam's moments, which the first step creates"},
     {"exp_avg", "Adam's first moment, which the first step creates"},
     {"exp_avg_sq", "Adam's second moment, which the first step creates"},
     {"master_weights", "the fp32 master weights"},

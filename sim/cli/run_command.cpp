@@ -1,3 +1,4 @@
+#include "sim/analysis/memory_report.h"
 #include "sim/analysis/report.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
@@ -5,7 +6,7 @@
 #include "sim/cli/numbers.h"
 #include "sim/cli/output.h"
 #include "sim/engine/engine.h"
-#include "sim/memory/memory_timeline.h"
+#include "sim/memory/allocator_observer.h"
 #include "sim/report/report_text.h"
 #include "traces/perfetto.h"
 
@@ -35,11 +36,16 @@ class RunCommand : public Command {
   [[nodiscard]] JsonValue json_of(const StrategyReport& report, const Experiment& experiment,
                                   const Timeline& timeline) const;
 
-  /// The run once more, for the course of its memory: runs do not influence each other.
-  void write_trace(Engine& engine, const Program& program, const Timeline& timeline) const {
-    MemoryLedger ledger(program, /*keep_samples=*/true);
-    static_cast<void>(engine.run(program, &ledger));
-    write_perfetto(perfetto_, program, timeline, &ledger.samples(0));
+  /// The run once more, for the course of its memory: runs do not influence each other, and with
+  /// the same allocator its times are the same.
+  void write_trace(Engine& engine, const Experiment& experiment, const Program& program,
+                   const Timeline& timeline) const {
+    AllocatorSetup setup = allocator_setup(experiment, program);
+    setup.keep_samples = true;
+    AllocatorObserver observer(program, setup);
+    static_cast<void>(engine.run(program, &observer));
+    const std::vector<MemorySample> samples = observer.allocated_over_time(0);
+    write_perfetto(perfetto_, program, timeline, &samples);
   }
 
   ExperimentFlags flags_;
@@ -100,7 +106,7 @@ int RunCommand::run() {
   Timeline timeline;
   const StrategyReport report =
       simulate_strategy(experiment, strategies.front(), engine, &program, &timeline, first_steps);
-  if (!perfetto_.empty()) write_trace(engine, program, timeline);
+  if (!perfetto_.empty()) write_trace(engine, experiment, program, timeline);
   if (json_) {
     print(json_of(report, experiment, timeline));
   } else {

@@ -241,6 +241,15 @@ const std::vector<AllocatorSample>& AllocatorObserver::samples(int rank_class) c
   return rank(rank_class).samples;
 }
 
+std::vector<MemorySample> AllocatorObserver::allocated_over_time(int rank_class) const {
+  std::vector<MemorySample> course;
+  for (const AllocatorSample& sample : samples(rank_class)) {
+    if (sample.at == Seconds(0)) course.clear();
+    course.push_back({sample.at, sample.allocated});
+  }
+  return course;
+}
+
 AllocatorObserver::RankAllocator& AllocatorObserver::rank(int rank_class) {
   return ranks_[checked_rank_class(*program_, rank_class)];
 }

@@ -123,6 +123,8 @@ class AllocatorObserver final : public AllocationObserver {
   [[nodiscard]] Seconds driver_time(int rank_class) const;
   /// Without limit, in host order; empty unless they are kept.
   [[nodiscard]] const std::vector<AllocatorSample>& samples(int rank_class) const;
+  /// What is allocated, of these samples: those of time 0 (warm-up steps) as one, the last.
+  [[nodiscard]] std::vector<MemorySample> allocated_over_time(int rank_class) const;
 
  private:
   /// An AllocatorMoment before its request is put into words.

@@ -6,8 +6,8 @@
 /// reductions, the optimizer step) is in its FrameworkHooks: ddp.cpp, zero0.cpp, zero12.cpp,
 /// zero3.cpp.
 ///
-/// Not modelled: tensors that only live inside one operator's forward (except
-/// under checkpointing, where nothing else is kept).
+/// Not modelled: tensors that only live inside one operator's forward, but for those of the loss,
+/// and under checkpointing, where nothing else is kept.
 #pragma once
 
 #include <cstdint>

@@ -263,6 +263,25 @@ TEST(AllocatorObserver, AWarmUpFillsTheCacheInNoTime) {
   });
 }
 
+// The last step asks for 12 MiB at 0, beside 4, and frees them 2 us (the hit) later: of the warm-up
+// nothing else is left.
+TEST(AllocatorObserver, AWarmUpIsOnePointOfACourse) {
+  isolated([] {
+    const Program program = three_steps(2);
+    AllocatorSetup setup = setup_of(1_GiB);
+    setup.keep_samples = true;
+    AllocatorObserver observer(program, setup);
+    Engine engine(test_cluster(), options_of({}));
+    (void)engine.run(program, &observer);
+    const std::vector<MemorySample> course = observer.allocated_over_time(kRank);
+    ASSERT_EQ(course.size(), 2U);
+    EXPECT_EQ(course[0].at, Seconds(0));
+    EXPECT_EQ(course[0].allocated, 16_MiB);
+    expect_exact(course[1].at, 2 * kUs);
+    EXPECT_EQ(course[1].allocated, 4_MiB);
+  });
+}
+
 // Without warm-up three kernels, three requests, and before them 4 MiB, for which cudaMalloc is
 // called. A free is over while its kernel runs.
 TEST(AllocatorObserver, WithoutAWarmUpEveryStepCounts) {
