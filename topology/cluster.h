@@ -50,7 +50,9 @@
 #include <boost/graph/adjacency_list.hpp>
 
 #include "sim/base/units.h"
+#include "topology/fabric.h"
 #include "topology/gpu.h"
+#include "topology/perturbation.h"
 
 namespace zerosim {
 
@@ -115,13 +117,6 @@ struct NodeTemplate {
   std::string source;  ///< where the figures come from
 };
 
-/// One switch level between nodes that loads each NIC alike.
-struct Fabric {
-  std::string kind = "switch";
-  double efficiency = 1.0;
-  Seconds hop_latency{0};
-};
-
 /// Links that all ranks of the cluster load alike; one direction of one GPU's share.
 struct LinkClass {
   enum class Kind { IntraNode, Network, HostToDevice, DeviceToHost, DeviceMemory };
@@ -137,6 +132,7 @@ struct Cluster {
   int gpus_per_node = 0;  ///< used ones, the first of the node; at most node.gpus
   int used_nics = 0;      ///< NICs of a node that its used GPUs drive; 0: all
   Fabric fabric;
+  Perturbations perturbations;
   double price_per_gpu_hour = 0;  ///< 0: not given
   std::vector<std::string> assumptions;
 

@@ -173,7 +173,7 @@ class FileReader {
   void read_fabric(JsonObject fabric) {
     expect_keys(fabric, {"kind", "efficiency", "hop_latency"});
     if (fabric.has("kind")) {
-      description_.fabric.kind = one_of(fabric, "kind", {"switch"}, "kind of fabric");
+      static_cast<void>(one_of(fabric, "kind", {"switch"}, "kind of fabric"));
     }
     if (fabric.has("efficiency")) description_.fabric.efficiency = share(fabric, "efficiency");
     if (fabric.has("hop_latency")) description_.fabric.hop_latency = fabric.seconds("hop_latency");

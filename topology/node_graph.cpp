@@ -67,31 +67,50 @@ class Builder {
   }
 
   [[nodiscard]] int switches() const {
+    if (!shape_.switch_parents.empty()) return static_cast<int>(shape_.switch_parents.size());
     const int per = shape_.gpus_per_pcie_switch;
     return per == 0 ? 0 : (shape_.gpus + per - 1) / per;
   }
 
   void add_pcie_switches() {
     for (int i = 0; i < switches(); ++i) {
-      const int cpu = part_of(i, switches(), shape_.sockets);
-      host_parts_.push_back(add(DeviceKind::PcieSwitch, i, numa_node(i, cpu)));
-      link_pcie(host_parts_.back(), cpus_[static_cast<std::size_t>(cpu)]);
+      const HostParent evenly{DeviceKind::Cpu, part_of(i, switches(), shape_.sockets)};
+      const Vertex above = parent(shape_.switch_parents, i, evenly);
+      switches_.push_back(add(DeviceKind::PcieSwitch, i, numa_node(i, graph_[above].numa)));
+      link_pcie(switches_.back(), above);
     }
-    if (switches() == 0) host_parts_ = cpus_;
+  }
+
+  /// Of item `i`: what `parents` says, if it says anything.
+  [[nodiscard]] Vertex parent(const std::vector<HostParent>& parents, int i,
+                              const HostParent& evenly) const {
+    const auto at = static_cast<std::size_t>(i);
+    ZS_CHECK(parents.empty() || at < parents.size(), "a parent for every device");
+    const HostParent& place = parents.empty() ? evenly : parents[at];
+    const std::vector<Vertex>& kind = place.kind == DeviceKind::Cpu ? cpus_ : switches_;
+    ZS_CHECK(static_cast<std::size_t>(place.index) < kind.size(), "a parent that is there");
+    return kind[static_cast<std::size_t>(place.index)];
   }
 
   void add_gpus() {
-    for (int i = 0; i < shape_.gpus; ++i)
-      gpus_.push_back(add_below_host(DeviceKind::Gpu, i, shape_.gpus));
+    for (int i = 0; i < shape_.gpus; ++i) {
+      gpus_.push_back(add_below_host(DeviceKind::Gpu, i, shape_.gpus, shape_.gpu_parents));
+    }
   }
   void add_nics() {
-    for (int i = 0; i < shape_.nics; ++i) add_below_host(DeviceKind::Nic, i, shape_.nics);
+    for (int i = 0; i < shape_.nics; ++i) {
+      add_below_host(DeviceKind::Nic, i, shape_.nics, shape_.nic_parents);
+    }
   }
-  Vertex add_below_host(DeviceKind kind, int index, int count) {
-    const int part = part_of(index, count, static_cast<int>(host_parts_.size()));
-    const Vertex parent = host_parts_[static_cast<std::size_t>(part)];
-    const Vertex device = add(kind, index, graph_[parent].numa);
-    link_pcie(device, parent);
+  Vertex add_below_host(DeviceKind kind, int index, int count,
+                        const std::vector<HostParent>& parents) {
+    const bool on_switches = !switches_.empty();
+    const int parts = static_cast<int>(on_switches ? switches_.size() : cpus_.size());
+    const HostParent evenly{on_switches ? DeviceKind::PcieSwitch : DeviceKind::Cpu,
+                            part_of(index, count, parts)};
+    const Vertex above = parent(parents, index, evenly);
+    const Vertex device = add(kind, index, graph_[above].numa);
+    link_pcie(device, above);
     return device;
   }
 
@@ -111,7 +130,7 @@ class Builder {
 
   const NodeShape& shape_;
   NodeGraph graph_;
-  std::vector<Vertex> cpus_, host_parts_, gpus_;
+  std::vector<Vertex> cpus_, switches_, gpus_;
 };
 
 std::optional<Vertex> find_device(const NodeGraph& graph, DeviceKind kind, int index) {

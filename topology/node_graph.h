@@ -19,8 +19,15 @@ struct NvLinkPair {
   int links = 0;
 };
 
+/// What a device hangs from on the host side.
+struct HostParent {
+  DeviceKind kind = DeviceKind::Cpu;  ///< Cpu, or PcieSwitch of a lower number
+  int index = 0;
+};
+
 /// What a node looks like: enough to draw its graph. GPUs and NICs are dealt out evenly, in order:
-/// the first PCIe switches (or root ports) belong to the first CPU.
+/// the first PCIe switches (or root ports) belong to the first CPU. Where they are not, the three
+/// lists of parents say where each hangs.
 struct NodeShape {
   int gpus = 0;
   int sockets = 1;
@@ -33,6 +40,9 @@ struct NodeShape {
   BytesPerSecond nvlink;       ///< peak of one link of the mesh, one direction
   std::vector<NvLinkPair> mesh;
   int nics = 0;
+  std::vector<HostParent> switch_parents;  ///< of each PCIe switch; empty: evenly
+  std::vector<HostParent> gpu_parents;     ///< of each GPU; empty: evenly
+  std::vector<HostParent> nic_parents;     ///< of each NIC; empty: evenly
 };
 
 [[nodiscard]] NodeGraph build_node_graph(const NodeShape& shape);
