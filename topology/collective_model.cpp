@@ -95,9 +95,9 @@ struct Question {
   double size = 0;  ///< bytes
   int ranks = 1;
   int nodes = 1;
-  int nics = 1;               ///< that the group drives on a node
-  int all_nics = 1;           ///< that all used GPUs of a node drive
-  double nic_gbps = 0;        ///< what one of them really gives
+  int nics = 1;         ///< that the group drives on a node
+  int all_nics = 1;     ///< that all used GPUs of a node drive
+  double nic_gbps = 0;  ///< what one of them really gives
   const Generation* generation = nullptr;
   bool pcie = false;
   bool amd = false;
@@ -303,8 +303,7 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
                   const CollectiveGroup& group) {
   ZS_CHECK(size >= Bytes(0), "a collective of negative size");
   ZS_CHECK(group.ranks >= group.nodes && group.nodes >= 1, "a group without a rank on each node");
-  ZS_CHECK(group.nodes == 1 || cluster.nccl().inter_ring_channels > 0,
-           "nodes without a network");
+  ZS_CHECK(group.nodes == 1 || cluster.nccl().inter_ring_channels > 0, "nodes without a network");
   const IntraNode intra = cluster.intra();
   Question q;
   q.op = op;

@@ -49,9 +49,9 @@ struct CollectiveGroup {
   bool operator==(const CollectiveGroup&) const = default;
 };
 
-/// Bytes on one link of a class. Of Network what all NICs of the group on one node move together; of
-/// Fabric the same without what a protocol's limits take of a NIC (bytes on the wire): what a ring
-/// sends from one node to the next.
+/// Bytes on one link of a class. Of Network what all NICs of the group on one node move together;
+/// of Fabric the same without what a protocol's limits take of a NIC (bytes on the wire): what a
+/// ring sends from one node to the next.
 struct LinkLoad {
   LinkClass::Kind kind = LinkClass::Kind::IntraNode;
   Bytes bytes;

@@ -154,8 +154,8 @@ void for_links(const LinkPerturbation& entry, const Cluster& cluster, const Inst
   if (entry.where == Where::Nic) {
     for (const int nic : entry.nics) {
       if (nic < 0 || nic >= cluster.node.nics) {
-        throw ConfigError(format("a perturbation names NIC {}, expected 0 to {}", nic,
-                                 cluster.node.nics - 1));
+        throw ConfigError(
+            format("a perturbation names NIC {}, expected 0 to {}", nic, cluster.node.nics - 1));
       }
     }
     const auto on_node = [&](int node) {
@@ -166,8 +166,8 @@ void for_links(const LinkPerturbation& entry, const Cluster& cluster, const Inst
     };
     for (const int node : entry.nodes) {
       if (node < 0 || node >= cluster.nodes) {
-        throw ConfigError(format("a perturbation names node {}, expected 0 to {}", node,
-                                 cluster.nodes - 1));
+        throw ConfigError(
+            format("a perturbation names node {}, expected 0 to {}", node, cluster.nodes - 1));
       }
       on_node(node);
     }
@@ -181,8 +181,8 @@ void for_links(const LinkPerturbation& entry, const Cluster& cluster, const Inst
       body(map.nic_links() + i);
     }
     if (!found && cluster.nodes > 1) {
-      throw ConfigError(format("a perturbation names the fabric's links \"{}\": there are none",
-                               entry.fabric));
+      throw ConfigError(
+          format("a perturbation names the fabric's links \"{}\": there are none", entry.fabric));
     }
   }
 }
@@ -196,8 +196,8 @@ class GraphBuilder {
       graph_.ranks += run.count;
     }
     if (graph_.ranks < 1 || graph_.ranks > cluster.world_size()) {
-      throw SimulationError(format("{} ranks on a cluster of {}", graph_.ranks,
-                                   cluster.world_size()));
+      throw SimulationError(
+          format("{} ranks on a cluster of {}", graph_.ranks, cluster.world_size()));
     }
   }
 
@@ -558,11 +558,11 @@ class Quotient {
     const SharedLink& kind = graph_.kinds[at(graph_.kind_of_link[at(link)])];
     const bool nic = link < map_.nic_links();
     const auto nics = static_cast<int>(map_.nics().size());
-    const int added = add_link(
-        {nic ? LinkClass::Kind::Network : LinkClass::Kind::Fabric,
-         nic ? format("node{}.nic{}", link / nics, map_.nics()[at(link % nics)])
-             : map_.fabric().name(link - map_.nic_links()),
-         BytesPerSecond(kind.capacity), links_of_colour_[at(colouring_.links[at(link)])]});
+    const int added =
+        add_link({nic ? LinkClass::Kind::Network : LinkClass::Kind::Fabric,
+                  nic ? format("node{}.nic{}", link / nics, map_.nics()[at(link % nics)])
+                      : map_.fabric().name(link - map_.nic_links()),
+                  BytesPerSecond(kind.capacity), links_of_colour_[at(colouring_.links[at(link)])]});
     for (const int job : kind.jobs) result_.bursts.push_back({added, job});
     return added;
   }
@@ -583,8 +583,7 @@ Folding fold_settled(const Cluster& cluster, const std::vector<RankRun>& runs,
   GraphBuilder builder(cluster, runs);
   InstanceMap map(cluster, builder.ranks());
   const Graph graph = builder.build(groups, map);
-  Colouring colouring =
-      mode == FoldMode::Off ? unfolded(graph) : Refinement(graph).fixed_point();
+  Colouring colouring = mode == FoldMode::Off ? unfolded(graph) : Refinement(graph).fixed_point();
   return Quotient(cluster, graph, map, std::move(colouring)).build();
 }
 

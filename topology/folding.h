@@ -21,8 +21,8 @@
 ///
 /// What an instance loads (instances.h): the ring and host links of its ranks, wholly; on each of
 /// its nodes the NICs that its GPUs drive, evenly; between one node and the next, around the ring,
-/// the links of the fabric on the way. Trees load the fabric as rings do. Of an all-to-all each node
-/// sends an equal part to every other, by the same ways.
+/// the links of the fabric on the way. Trees load the fabric as rings do. Of an all-to-all each
+/// node sends an equal part to every other, by the same ways.
 ///
 /// Not modelled: what a slow PCIe slot takes from the GPU's way to its NIC, rings in an order other
 /// than that of ranks.
@@ -61,7 +61,7 @@ struct RankRun {
 /// A link of the simulation. It stands for `multiplicity` alike.
 struct FoldedLink {
   LinkClass::Kind kind = LinkClass::Kind::IntraNode;  ///< never DeviceMemory: it is the engine's
-  std::string name;  ///< of the first of its class: "node3.nic0"
+  std::string name;                                   ///< of the first of its class: "node3.nic0"
   BytesPerSecond capacity;
   std::int64_t multiplicity = 1;
 };
@@ -70,7 +70,7 @@ struct RankClass {
   int representative = 0;  ///< the lowest rank of the class
   int multiplicity = 1;
   int program = 0;
-  int gpu = 0;  ///< index into Folding::gpus
+  int gpu = 0;              ///< index into Folding::gpus
   double gpu_speed = 1;     ///< arithmetic
   double memory_speed = 1;  ///< device memory
   double host_speed = 1;

@@ -6,7 +6,8 @@
 /// GPUs, and V bytes that cross the border of a node are spread evenly over them. A ring goes from
 /// one of its nodes to the next and from the last to the first.
 ///
-/// Shared links have numbers: NIC i of the used ones on node n is n x nics + i; the fabric's follow.
+/// Shared links have numbers: NIC i of the used ones on node n is n x nics + i; the fabric's
+/// follow.
 #pragma once
 
 #include <cstdint>

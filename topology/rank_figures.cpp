@@ -64,8 +64,7 @@ class Builder {
   }
 
   int number(const Draft& draft) {
-    const auto [entry, added] =
-        numbers_.try_emplace(draft.key(), static_cast<int>(drafts_.size()));
+    const auto [entry, added] = numbers_.try_emplace(draft.key(), static_cast<int>(drafts_.size()));
     if (added) drafts_.push_back(draft);
     return entry->second;
   }
@@ -78,9 +77,9 @@ class Builder {
     std::map<int, int> changed;  // by the number before
     for_each(nodes, cluster_.nodes, [&](int node) {
       for_each(gpus, cluster_.gpus_per_node, [&](int gpu) {
-        const auto rank = static_cast<std::size_t>(node) *
-                              static_cast<std::size_t>(cluster_.gpus_per_node) +
-                          static_cast<std::size_t>(gpu);
+        const auto rank =
+            static_cast<std::size_t>(node) * static_cast<std::size_t>(cluster_.gpus_per_node) +
+            static_cast<std::size_t>(gpu);
         if (gpu >= cluster_.gpus_per_node || rank >= result_.of_rank.size()) return;
         int& own = result_.of_rank[rank];
         const auto [entry, added] = changed.try_emplace(own, 0);
@@ -116,14 +115,14 @@ class Builder {
     } else if (cluster_.node.intra == IntraNode::NvLinkMesh) {
       apply_mesh(entry);
     } else {
-      throw ConfigError(format("a perturbation names NVLinks, and nodes ({}) have none",
-                               cluster_.node.name));
+      throw ConfigError(
+          format("a perturbation names NVLinks, and nodes ({}) have none", cluster_.node.name));
     }
   }
 
   void apply_pcie(const LinkPerturbation& entry) {
-    const bool rings_too = cluster_.node.intra == IntraNode::Pcie ||
-                           cluster_.node.intra == IntraNode::PcieHostStaged;
+    const bool rings_too =
+        cluster_.node.intra == IntraNode::Pcie || cluster_.node.intra == IntraNode::PcieHostStaged;
     for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) {
       double& host_link = draft.figures.host_link;
       if (host_link > 0) host_link = left_of(entry, host_link, "a PCIe link");
@@ -142,7 +141,8 @@ class Builder {
   void apply_mesh(const LinkPerturbation& entry) {
     if (entry.peer < 0) {
       if (entry.lost_links > 0) {
-        throw ConfigError("lost NVLinks of a mesh lie between two GPUs: give \"peer\", the other one");
+        throw ConfigError(
+            "lost NVLinks of a mesh lie between two GPUs: give \"peer\", the other one");
       }
       apply_switch(entry);
       return;
@@ -154,12 +154,12 @@ class Builder {
     });
     for (const int gpu : gpus) {
       check_index("GPU", gpu, cluster_.node.gpus);
-      const double pair =
-          nvlink_pair_bandwidth(cluster_.node.graph, gpu, entry.peer).per_second();
+      const double pair = nvlink_pair_bandwidth(cluster_.node.graph, gpu, entry.peer).per_second();
       if (pair <= 0) {
-        throw ConfigError(format("a perturbation names NVLinks between GPUs {} and {}, and there "
-                                 "are none",
-                                 gpu, entry.peer));
+        throw ConfigError(
+            format("a perturbation names NVLinks between GPUs {} and {}, and there "
+                   "are none",
+                   gpu, entry.peer));
       }
       const double left = left_of(entry, pair, "a pair's NVLinks") / pair;
       for (const int end : {gpu, entry.peer}) {
@@ -215,10 +215,10 @@ std::vector<std::string> gpu_kinds(const Cluster& cluster) {
 double left_of(const LinkPerturbation& entry, double nominal, const char* what) {
   const double left = nominal * entry.bandwidth - entry.background.per_second();
   if (!(left > 0)) {
-    throw ConfigError(format("a perturbation leaves nothing of {}: {:g} of {:g} GB/s less {:g} GB/s "
-                             "of background traffic",
-                             what, entry.bandwidth, nominal * 1e-9,
-                             entry.background.gb_per_second()));
+    throw ConfigError(
+        format("a perturbation leaves nothing of {}: {:g} of {:g} GB/s less {:g} GB/s "
+               "of background traffic",
+               what, entry.bandwidth, nominal * 1e-9, entry.background.gb_per_second()));
   }
   return left;
 }

@@ -1,9 +1,10 @@
 /// \file
 /// What ranks and NICs are like where perturbations make them uneven (perturbation.h).
 ///
-/// Capacities: what is left of a link is `bandwidth` x nominal - `background`. Of the GPU's NVLinks,
-/// n - `lost_links` of n are left of the ring capacity; a mesh's pair that is slow slows every ring
-/// through its two GPUs (NCCL deals data out evenly to channels), so that both keep the pair's part.
+/// Capacities: what is left of a link is `bandwidth` x nominal - `background`. Of the GPU's
+/// NVLinks, n - `lost_links` of n are left of the ring capacity; a mesh's pair that is slow slows
+/// every ring through its two GPUs (NCCL deals data out evenly to channels), so that both keep the
+/// pair's part.
 #pragma once
 
 #include <vector>

@@ -36,7 +36,8 @@ void add_lost(const LinkPerturbation& entry, const Cluster& cluster, Lost& lost)
   const bool meshed = cluster.node.intra == IntraNode::NvLinkMesh;
   const auto add = [&](int gpu) {
     const std::pair<int, int> pair =
-        meshed ? std::pair(std::min(gpu, entry.peer), std::max(gpu, entry.peer)) : std::pair(gpu, -1);
+        meshed ? std::pair(std::min(gpu, entry.peer), std::max(gpu, entry.peer))
+               : std::pair(gpu, -1);
     lost[pair] += entry.lost_links;
   };
   for (const int gpu : entry.gpus) add(gpu);
@@ -61,7 +62,8 @@ std::vector<Lost> lost_links(const Cluster& cluster) {
   for (const LinkPerturbation& entry : cluster.perturbations.links) {
     if (!takes_links(entry)) continue;
     if (cluster.node.intra == IntraNode::NvLinkMesh && entry.peer < 0) {
-      throw ConfigError("lost NVLinks of a mesh lie between two GPUs: give \"peer\", the other one");
+      throw ConfigError(
+          "lost NVLinks of a mesh lie between two GPUs: give \"peer\", the other one");
     }
     if (entry.nodes.empty()) {
       for (auto& [node, lost] : by_node) add_lost(entry, cluster, lost);
