@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "sim/base/ids.h"
 #include "sim/base/units.h"
@@ -32,9 +31,6 @@ class DeviceProgress {
 class AllocationObserver {
  public:
   virtual ~AllocationObserver() = default;
-
-  /// A run begins. \param programs  of each rank class that will call: index into Program::ranks
-  virtual void on_begin(std::span<const int> /*programs*/) {}
 
   /// A host thread asks for `buffer` at `now`. \returns the host time that it takes.
   virtual Seconds on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,

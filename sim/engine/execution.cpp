@@ -69,7 +69,7 @@ struct RankState {
   bool idle_wanted = false;    ///< by the present allocation
   Seconds allocation_cost{0};  ///< to be spent when the device is idle
   std::optional<RankJitter> jitter;
-  std::vector<double> kernel_factors;  ///< by payload, where there is jitter
+  std::vector<double> kernel_factors;  ///< by operation, where there is jitter
 };
 
 /// What the host thread of a rank class may know at its present.
@@ -166,7 +166,7 @@ class Execution final : public MachineListener {
   void walk_host(int rank_class);
   bool walk_op(int rank_class, const Op& op, std::int32_t index);
   [[nodiscard]] Seconds host_time_of(RankState& rank, const Op& op) const;
-  void draw_kernel(RankState& rank, const Op& op) const;
+  static void draw_kernel(RankState& rank, const Op& op, std::int32_t index);
   void spend(int rank_class, std::int32_t op, Seconds time);
   void wait_until(int rank_class, std::int32_t op, Seconds time);
   bool walk_allocation(int rank_class, const Op& op, std::int32_t index, HostState before);
@@ -346,7 +346,7 @@ void Execution::prepare_rank(int rank_class) {
   own.first_meetings.assign(program_.groups.size(), kNone);
   if (setup_.jitter.any()) {
     own.jitter.emplace(setup_.jitter, own.rank->representative, setup_.repetition);
-    own.kernel_factors.assign(own.kernels->size(), 1.0);
+    own.kernel_factors.assign(own.ops.size(), 1.0);
   }
   timeline_.ranks.push_back({own.rank->program, own.rank->representative, own.rank->multiplicity});
 }
@@ -439,12 +439,6 @@ Timeline Execution::run() {
   kinds.reserve(ranks_.size());
   for (const RankClass& rank : folding_.ranks) kinds.push_back(rank.gpu);
   machine_.begin(capacities_, kinds);
-  if (observer_ != nullptr) {
-    std::vector<int> programs;
-    programs.reserve(ranks_.size());
-    for (const RankClass& rank : folding_.ranks) programs.push_back(rank.program);
-    observer_->on_begin(programs);
-  }
   start_hosts();
   for (std::size_t i = 0; i < bursts_.size() && !over_; ++i) {
     machine_.at(bursts_[i].due, event(EventKind::BeginBurst, 0, static_cast<std::int32_t>(i)));
@@ -555,7 +549,7 @@ bool Execution::walk_op(int rank_class, const Op& op, std::int32_t index) {
   own.host_state = HostState::Running;
   if (before == HostState::Running) {
     spend(rank_class, index, host_time_of(own, op));
-    draw_kernel(own, op);
+    draw_kernel(own, op, index);
   }
   if (runs_on_device(op.kind)) {
     if (own.unready >= setup_.launch_queue_depth) {
@@ -621,9 +615,9 @@ Seconds Execution::host_time_of(RankState& rank, const Op& op) const {
 }
 
 /// In the order of the host thread, so that what is drawn does not depend on what runs when.
-void Execution::draw_kernel(RankState& rank, const Op& op) const {
+void Execution::draw_kernel(RankState& rank, const Op& op, std::int32_t index) {
   if (!rank.jitter || op.kind != OpKind::Kernel) return;
-  rank.kernel_factors[static_cast<std::size_t>(op.payload)] = rank.jitter->kernel();
+  rank.kernel_factors[static_cast<std::size_t>(index)] = rank.jitter->kernel();
 }
 
 Seconds Execution::memory_cost(int rank_class, const Op& op) {
@@ -720,7 +714,7 @@ void Execution::launch_kernel(int rank_class, std::int32_t op) {
   OpState& own = state(rank_class, op);
   const auto payload = static_cast<std::size_t>(op_of(rank_class, op).payload);
   const RankState& owner = rank(rank_class);
-  const double factor = owner.jitter ? owner.kernel_factors[payload] : 1.0;
+  const double factor = owner.jitter ? owner.kernel_factors[static_cast<std::size_t>(op)] : 1.0;
   own.start = own.ready + (*owner.kernels)[payload]->launch_gap * factor;
   if (own.start > machine_.now()) {
     at(own.start, event(EventKind::StartKernel, rank_class, op));
@@ -737,7 +731,7 @@ void Execution::start_kernel(int rank_class, std::int32_t op) {
     finish(rank_class, op, state(rank_class, op).start);
     return;
   }
-  const double factor = owner.jitter ? owner.kernel_factors[payload] : 1.0;
+  const double factor = owner.jitter ? owner.kernel_factors[static_cast<std::size_t>(op)] : 1.0;
   ++outstanding_;
   machine_.start_kernel(rank_class, time.sm_time * (factor / owner.rank->gpu_speed),
                         owner.links.device_memory,
