@@ -160,14 +160,28 @@ std::string used_gpus_sentence(const Cluster& cluster) {
                 cluster.gpus_per_node, cluster.node.gpus, kept ? "keep" : "have", bus);
 }
 
+/// 0 for a GPU that is not known.
+int compute_capability(const std::string& gpu) {
+  for (const GpuSpec& spec : gpu_specs()) {
+    if (spec.name == gpu) return spec.compute_capability;
+  }
+  return 0;
+}
+
 /// Reads the fabric, which must have room for the nodes.
 void add_fabric(const Description& description, Cluster& cluster) {
   cluster.fabric = description.fabric;
   cluster.fabric.node_nics = cluster.node.nics;
-  if (!description.file || !description.file->value().isMember("fabric")) return;
+  if (!description.file || !description.file->value().isMember("fabric")) {
+    if (cluster.nodes > 1) {
+      cluster.assumptions.emplace_back(
+          "fabric: one switch that is no bottleneck between the nodes, as nothing says otherwise");
+    }
+    return;
+  }
   JsonObject file = *description.file;
   const FabricContext context{description.node.machine.network, cluster.node.nics,
-                              cluster.gpu().compute_capability,
+                              compute_capability(cluster.node.gpu),
                               description.fabric.nvlink_domain_nodes};
   cluster.fabric = read_fabric(file.object("fabric"), context, cluster.assumptions);
   try {

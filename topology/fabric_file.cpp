@@ -165,7 +165,7 @@ class FabricReader {
   }
 
   void read_rails() {
-    const bool ampere = context_.compute_capability < 90;
+    const bool ampere = context_.compute_capability / 10 == 8;
     fabric_.clos.rails = true;
     fabric_.clos.nodes_per_leaf = count("nodes_per_unit", ampere ? kUnitNodesAmpere : kUnitNodes,
                                         ampere ? "the scalable unit of a DGX A100 SuperPOD"
