@@ -21,7 +21,7 @@ struct NvLinkPair {
 
 /// What a device hangs from on the host side.
 struct HostParent {
-  DeviceKind kind = DeviceKind::Cpu;  ///< Cpu, or PcieSwitch of a lower number
+  DeviceKind kind = DeviceKind::Cpu;  ///< Cpu, or PcieSwitch of a lower number; of a NIC also Gpu
   int index = 0;
 };
 
@@ -35,6 +35,7 @@ struct NodeShape {
   std::vector<int>
       numa_nodes;       ///< of each PCIe switch, or of each CPU without switches; empty: CPU's
   BytesPerSecond pcie;  ///< peak, one direction, GPU slot and switch uplink alike
+  BytesPerSecond c2c;   ///< between each GPU and its CPU in place of PCIe (Grace); 0: PCIe
   BytesPerSecond socket_link;  ///< between CPUs
   BytesPerSecond nvswitch;     ///< peak of one GPU into the switches, one direction; 0: none
   BytesPerSecond nvlink;       ///< peak of one link of the mesh, one direction
@@ -72,8 +73,13 @@ enum class PathKind {
 /// Sum of the NVLinks between two GPUs, one direction; 0 if none joins them directly.
 [[nodiscard]] BytesPerSecond nvlink_pair_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b);
 
-/// NICs that one of the first `gpus` GPUs reaches without passing a CPU; all of them if none is so
-/// near.
+/// Of the path that `gpu_path` names: its narrowest link, one direction (between GPUs of a mesh the
+/// sum of the links between two neighbours; of several GPUs on the way the best); 0: no path.
+[[nodiscard]] BytesPerSecond gpu_path_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b);
+[[nodiscard]] BytesPerSecond nic_path_bandwidth(const NodeGraph& graph, int gpu, int nic);
+
+/// NICs that one of the first `gpus` GPUs reaches without passing a CPU, or over C2C and its own
+/// CPU; all of them if none is so near.
 [[nodiscard]] int reachable_nics(const NodeGraph& graph, int gpus);
 
 /// How many of the first `gpus` GPUs share the most crowded link between a GPU and its CPU.

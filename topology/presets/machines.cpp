@@ -7,17 +7,41 @@ namespace zerosim {
 namespace {
 
 const std::map<std::string, std::string>& aliases() {
-  static const std::map<std::string, std::string> kNames = {{"dgx1-v100", "dgx1-v100-32"},
-                                                            {"dgx-a100", "dgx-a100-80"}};
+  static const std::map<std::string, std::string> kNames = {
+      {"dgx1-v100", "dgx1-v100-32"},  {"dgx-a100", "dgx-a100-80"}, {"hgx-h100", "dgx-h100"},
+      {"hgx-h200", "dgx-h200"},       {"hgx-b200", "dgx-b200"},    {"hgx-b300", "dgx-b300"},
+      {"hgx-a100-4", "hgx-a100-4-80"}};
   return kNames;
+}
+
+/// Channels, speeds and floors by NCCL's rules.
+void set_nccl(NodeTemplate& node, const Machine& machine, int gpus) {
+  const GpuSpec& gpu = gpu_spec(machine.gpu);
+  // A lone GPU has no rings inside the node; its way out is that of a pair.
+  const int ring_gpus = std::max(gpus, 2);
+  const bool meshed = machine.intra == IntraNode::NvLinkMesh;
+  // Where NVLinks form no ring over these GPUs, NCCL goes through the host.
+  if (meshed && mesh_rings(machine.shape.mesh, ring_gpus) == 0) {
+    node.intra = IntraNode::PcieHostStaged;
+  }
+  set_intra_node(node.nccl, node.intra, machine.shape, gpu, ring_gpus);
+  if (node.nics > 0) {
+    set_inter_node(node.nccl, gpu, reachable_nics(node.graph, gpus), machine.nic_bandwidth,
+                   machine.network);
+  }
 }
 
 }  // namespace
 
 const std::vector<Machine>& machines() {
-  static const std::vector<Machine> kAll = {dgx_a100_40(),  dgx_a100_80(),  dgx_h100(),
-                                            dgx1_v100_16(), dgx1_v100_32(), rtx4090x8_pcie(),
-                                            a10x4_pcie()};
+  static const std::vector<Machine> kAll = [] {
+    std::vector<Machine> all;
+    for (auto* family : {dgx_machines, hopper_and_blackwell_machines, aws_machines, azure_machines,
+                         gcp_machines, pcie_machines, amd_machines}) {
+      for (Machine& machine : family()) all.push_back(std::move(machine));
+    }
+    return all;
+  }();
   return kAll;
 }
 
@@ -57,25 +81,15 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   node.host_cores = machine.host_cores;
   node.cpu = machine.cpu;
   node.source = machine.source;
-  const GpuSpec& gpu = gpu_spec(machine.gpu);
-  // A lone GPU has no rings inside the node; its way out is that of a pair.
-  const int ring_gpus = std::max(gpus, 2);
-  const bool meshed = machine.intra == IntraNode::NvLinkMesh;
-  // Where NVLinks form no ring over these GPUs, NCCL goes through the host.
-  if (meshed && mesh_rings(machine.shape.mesh, ring_gpus) == 0) {
-    node.intra = IntraNode::PcieHostStaged;
-  }
-  set_intra_node(node.nccl, node.intra, machine.shape, gpu, ring_gpus);
-  if (node.nics > 0) {
-    set_inter_node(node.nccl, gpu, reachable_nics(node.graph, gpus), machine.nic_bandwidth,
-                   machine.network);
-  }
+  if (is_simulated_gpu(machine.gpu)) set_nccl(node, machine, gpus);
   return node;
 }
 
 std::vector<ClusterPreset> cluster_presets() {
   std::vector<ClusterPreset> presets;
-  for (const Machine& machine : machines()) presets.push_back({machine.name, machine.description});
+  for (const Machine& machine : machines()) {
+    presets.push_back({machine.name, machine.description, is_simulated_gpu(machine.gpu)});
+  }
   return presets;
 }
 
