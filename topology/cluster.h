@@ -67,6 +67,7 @@ struct Device {
   DeviceKind kind = DeviceKind::Gpu;
   int index = 0;  ///< among its kind
   int numa = 0;
+  BytesPerSecond port{};  ///< peak of a NIC, one direction; 0: not known
 };
 struct Link {
   LinkKind kind = LinkKind::NvLink;

@@ -27,7 +27,8 @@ struct HostParent {
 
 /// What a node looks like: enough to draw its graph. GPUs and NICs are dealt out evenly, in order:
 /// the first PCIe switches (or root ports) belong to the first CPU. Where they are not, the three
-/// lists of parents say where each hangs.
+/// lists of parents say where each hangs. Links that differ from their like are listed, too. A
+/// "CPU" is a NUMA node, as NCCL sees it.
 struct NodeShape {
   int gpus = 0;
   int sockets = 1;
@@ -44,6 +45,12 @@ struct NodeShape {
   std::vector<HostParent> switch_parents;  ///< of each PCIe switch; empty: evenly
   std::vector<HostParent> gpu_parents;     ///< of each GPU; empty: evenly
   std::vector<HostParent> nic_parents;     ///< of each NIC; empty: evenly
+  std::vector<int> cpu_numa;  ///< of each CPU; empty: as `numa_nodes` says, or its number
+  std::vector<BytesPerSecond> switch_links;    ///< from each PCIe switch up; empty: `pcie`
+  std::vector<BytesPerSecond> gpu_links;       ///< from each GPU up; empty: `pcie`
+  std::vector<BytesPerSecond> nic_links;       ///< from each NIC up; empty: `pcie`
+  std::vector<BytesPerSecond> nvswitch_links;  ///< of each GPU into the switches; empty: `nvswitch`
+  std::vector<BytesPerSecond> nic_ports;       ///< of each NIC; empty: not known
 };
 
 [[nodiscard]] NodeGraph build_node_graph(const NodeShape& shape);
@@ -66,6 +73,9 @@ enum class PathKind {
 
 [[nodiscard]] PathKind gpu_path(const NodeGraph& graph, int gpu_a, int gpu_b);
 [[nodiscard]] PathKind nic_path(const NodeGraph& graph, int gpu, int nic);
+/// Between two GPUs over PCIe and CPUs, whatever NVLinks join them.
+[[nodiscard]] PathKind gpu_host_path(const NodeGraph& graph, int gpu_a, int gpu_b);
+[[nodiscard]] bool is_on_nvswitch(const NodeGraph& graph, int gpu);
 
 /// Sum of the NVLinks that leave a GPU, one direction.
 [[nodiscard]] BytesPerSecond nvlink_bandwidth(const NodeGraph& graph, int gpu);
@@ -78,9 +88,26 @@ enum class PathKind {
 [[nodiscard]] BytesPerSecond gpu_path_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b);
 [[nodiscard]] BytesPerSecond nic_path_bandwidth(const NodeGraph& graph, int gpu, int nic);
 
-/// NICs that one of the first `gpus` GPUs reaches without passing a CPU, or over C2C and its own
-/// CPU; all of them if none is so near.
+/// NICs that a job on the first `gpus` GPUs drives, and how fast.
+struct UsedNics {
+  std::vector<int> nics;
+  BytesPerSecond bandwidth;  ///< of each, one direction
+};
+/// Of the NICs that one of these GPUs reaches without passing a CPU, or over C2C and its own CPU
+/// (of all, if none is so near) those of one speed or more, where speed x number is largest: NCCL's
+/// channels all have one speed. A NIC is as fast as its port, or as its link to the host if that is
+/// slower or the port unknown.
+[[nodiscard]] UsedNics used_nics(const NodeGraph& graph, int gpus);
+/// How many these are.
 [[nodiscard]] int reachable_nics(const NodeGraph& graph, int gpus);
+
+/// The NICs nearest to a GPU by `nic_path`, in order; none if the node has none.
+[[nodiscard]] std::vector<int> nearest_nics(const NodeGraph& graph, int gpu);
+
+/// NUMA node of a GPU.
+[[nodiscard]] int gpu_numa(const NodeGraph& graph, int gpu);
+/// The slowest link between a GPU and its CPU, one direction.
+[[nodiscard]] BytesPerSecond host_path_bandwidth(const NodeGraph& graph, int gpu);
 
 /// How many of the first `gpus` GPUs share the most crowded link between a GPU and its CPU.
 [[nodiscard]] int gpus_per_host_link(const NodeGraph& graph, int gpus);
@@ -93,7 +120,8 @@ enum class PathKind {
 /// ring and its reverse are two channels on the same links: twice the number of edge-disjoint
 /// Hamiltonian cycles of the multigraph. Where all g GPUs are joined alike by m links a pair these
 /// are m (g - 1) / 2, rounded down (Walecki: a complete graph of odd order, or two of even order,
-/// fall into such cycles); else they are found by exhaustive search. At most 8 GPUs.
+/// fall into such cycles); else they are found by exhaustive search, which gives up after a million
+/// steps with the most that it has found. At most 8 GPUs.
 [[nodiscard]] int mesh_rings(std::span<const NvLinkPair> mesh, int gpus);
 
 }  // namespace zerosim

@@ -126,6 +126,8 @@ Machine aws_p5() {
   Machine machine = one_switch_a_gpu("aws-p5", "H100-SXM5-80", 32, 100_Gbps);
   machine.description = "AWS p5.48xlarge: 8 x H100 80 GB, NVSwitch with NVLS, 32 x 100 Gb/s EFA";
   machine.shape.pcie = 31.5_GBps;
+  machine.shape.gpu_links.assign(8, 63_GBps);
+  machine.shape.nic_links.assign(32, 15.75_GBps);
   machine.shape.socket_link = 16_GBps;
   machine.shape.nvswitch = 450_GBps;
   machine.host_link = 25_GBps;
@@ -136,7 +138,8 @@ Machine aws_p5() {
   machine.source =
       "AWS P5 page (8 H100, 192 virtual CPUs, 2 TiB, 3200 Gb/s EFA); aws-ofi-nccl's topology file "
       "(8 "
-      "switches of a GPU and 4 NICs, links of 16 GT/s: the CPUs' PCIe 4); NCCL 2.30 constants "
+      "switches of a GPU and 4 NICs on PCIe 4 x8, uplinks of 16 GT/s: the CPUs' PCIe 4); NCCL 2.30 "
+      "constants "
       "(xGMI "
       "16 GB/s); EFA 0.9 to 0.97 of peak; PCIe 4 copies 24 to 26 GB/s in public tests";
   return machine;
