@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "topology/fabric_graph.h"
 #include "topology/node_graph.h"
 
 namespace zerosim {
@@ -34,11 +36,44 @@ void add_network(const Cluster& cluster, TopologySummary& summary) {
   summary.network_per_gpu = BytesPerSecond(network.per_second() / cluster.gpus_per_node);
 }
 
+/// Larger fabrics take too long to ask (4,096 NICs: about a second).
+constexpr int kMostDrawnNics = 4096;
+
+BytesPerSecond fabric_bisection(const FabricNetwork& network) {
+  const int half = network.nodes() / 2;
+  std::vector<int> first, second;
+  for (int node = 0; node < half; ++node) {
+    first.push_back(network.place(node));
+    second.push_back(network.place(network.nodes() - half + node));
+  }
+  return flow_between(expand(network), first, second);
+}
+
+void add_fabric(const Cluster& cluster, TopologySummary& summary) {
+  const FabricNetwork network = fabric_network(cluster);
+  FabricSummary fabric;
+  fabric.kind = cluster.fabric.kind;
+  fabric.levels = network.levels();
+  const int half = cluster.nodes / 2;
+  fabric.half_nics =
+      BytesPerSecond(network.nic_bandwidth().per_second() * network.all_nics() * half);
+  if (fabric.kind == FabricKind::Switch) {
+    fabric.bisection = fabric.half_nics;
+  } else {
+    fabric.counts = network.counts();
+    if (network.places() <= kMostDrawnNics / network.all_nics()) {
+      fabric.bisection = fabric_bisection(network);
+    }
+  }
+  summary.fabric = std::move(fabric);
+}
+
 }  // namespace
 
 TopologySummary summarize(const Cluster& cluster) {
   TopologySummary summary;
   add_network(cluster, summary);
+  if (cluster.nodes > 1) add_fabric(cluster, summary);
   const bool in_domain =
       cluster.fabric.nvlink_domain_nodes > 1 && cluster.node.intra == IntraNode::NvSwitch;
   const int domain_nodes =

@@ -407,6 +407,7 @@ class Summary {
       line("GPU to GPU", "one GPU: nothing to reach");
     }
     add_network();
+    if (summary_.fabric) add_fabric(*summary_.fabric);
     add_host();
     return out_;
   }
@@ -471,6 +472,42 @@ class Summary {
     line("network", format("{} of {} NICs used, {} GB/s each, {:.3g} usable: {} GB/s per GPU",
                            summary_.used_nics, node.nics, gb(node.nic_bandwidth),
                            node.nic_efficiency, gb(summary_.network_per_gpu)));
+  }
+
+  void add_fabric(const FabricSummary& fabric) {
+    if (fabric.kind == FabricKind::Switch) {
+      line("fabric", format("{} nodes on one switch that is no bottleneck", cluster_.nodes));
+      return;
+    }
+    line("fabric", format("{} nodes on a {} network: {}", cluster_.nodes, to_string(fabric.kind),
+                          switches(fabric)));
+    for (const FabricLevel& level : fabric.levels) {
+      line("", format("{}: {} x {} GB/s", level.name, level.count, gb(level.capacity)));
+    }
+    line("", fabric_bisection(fabric));
+  }
+
+  [[nodiscard]] static std::string switches(const FabricSummary& fabric) {
+    const FabricCounts& counts = fabric.counts;
+    std::vector<std::string> parts;
+    const auto add = [&](std::int64_t number, const char* what) {
+      if (number > 0) parts.push_back(format("{} {}", grouped(number), what));
+    };
+    const bool tree = fabric.kind != FabricKind::Dragonfly && fabric.kind != FabricKind::Torus;
+    add(counts.leaves, tree ? "leaves" : "switches");
+    add(counts.spines, "spines");
+    add(counts.cores, "cores");
+    return parts.empty() ? "no switches" : join(parts, ", ");
+  }
+
+  [[nodiscard]] std::string fabric_bisection(const FabricSummary& fabric) const {
+    if (!fabric.bisection) return "bisection: not asked, the fabric is too large to draw";
+    const int half = cluster_.nodes / 2;
+    return format(
+        "bisection: {} GB/s one way between the first {} nodes and the last, {:.0f} % of what "
+        "their NICs send",
+        gb(*fabric.bisection), half,
+        100 * fabric.bisection->per_second() / fabric.half_nics.per_second());
   }
 
   void add_host() {
@@ -566,11 +603,31 @@ JsonValue numbers(const std::vector<int>& values) {
   return list;
 }
 
+JsonValue fabric_json(const FabricSummary& fabric) {
+  JsonValue json(Json::objectValue);
+  json["kind"] = std::string(to_string(fabric.kind));
+  json["leaves"] = Json::Int64{fabric.counts.leaves};
+  json["spines"] = Json::Int64{fabric.counts.spines};
+  json["cores"] = Json::Int64{fabric.counts.cores};
+  JsonValue& levels = json["levels"] = JsonValue(Json::arrayValue);
+  for (const FabricLevel& level : fabric.levels) {
+    JsonValue entry(Json::objectValue);
+    entry["name"] = level.name;
+    entry["links"] = level.count;
+    entry["bandwidth"] = level.capacity.per_second();
+    levels.append(std::move(entry));
+  }
+  if (fabric.bisection) json["bisection"] = fabric.bisection->per_second();
+  json["half_nics"] = fabric.half_nics.per_second();
+  return json;
+}
+
 JsonValue summary_json(const TopologySummary& summary) {
   JsonValue json(Json::objectValue);
   json["gpus"] = summary.gpus;
   json["used_nics"] = summary.used_nics;
   json["network_per_gpu"] = summary.network_per_gpu.per_second();
+  if (summary.fabric) json["fabric"] = fabric_json(*summary.fabric);
   if (summary.gpus < 2) return json;
   json["links"] = summary.links == FlowLinks::NvLink ? "nvlink" : "all";
   json["narrowest_path"] = summary.narrowest_path.per_second();

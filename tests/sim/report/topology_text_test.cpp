@@ -125,6 +125,40 @@ TEST(TopologySummary, IsOfTheNvLinkDomain) {
               HasSubstr("900 GB/s one way, 4 GPUs, over"));
 }
 
+Cluster rails(const std::string& fabric, int nodes) {
+  return parse_cluster("{\"version\": 1, \"node\": {\"preset\": \"dgx-h100\"}, \"nodes\": " +
+                           std::to_string(nodes) + ", \"fabric\": " + fabric + "}",
+                       "c.json");
+}
+
+// 64 nodes are two units of 32: 16 leaves, each with 32 x 48 GB/s of NICs below; 2:1 leaves 768
+// upwards, of which packet spraying uses 0.95: 729.6. All eight rails of a unit together send 8 x
+// 729.6 = 5837 of the 12288 GB/s of their 256 NICs.
+TEST(TopologySummary, TellsTheFabricAndItsBisection) {
+  const Cluster cluster = rails(R"({"kind": "rail-optimised", "oversubscription": 2})", 64);
+  EXPECT_THAT(summary_of(cluster), HasSubstr(R"(
+fabric          64 nodes on a rail-optimised network: 16 leaves, 8 spines
+                leaf uplink: 16 x 729.6 GB/s
+                bisection: 5837 GB/s one way between the first 32 nodes and the last, 48 % of what
+                their NICs send
+)"));
+  const TopologySummary summary = summarize(cluster);
+  ASSERT_TRUE(summary.fabric && summary.fabric->bisection);
+  EXPECT_NEAR(summary.fabric->bisection->gb_per_second(), 8 * 729.6, 1e-6);
+  EXPECT_NEAR(summary.fabric->half_nics.gb_per_second(), 32 * 8 * 48, 1e-6);
+  const JsonValue json = topology_json(cluster, summary)["summary"]["fabric"];
+  EXPECT_EQ(json["leaves"].asInt(), 16);
+  EXPECT_DOUBLE_EQ(json["levels"][0]["bandwidth"].asDouble(), 729.6e9);
+}
+
+TEST(TopologySummary, OneSwitchIsNoBottleneckAndLargeFabricsAreNotDrawn) {
+  EXPECT_THAT(summary_of(load_topology("dgx-h100", 4)),
+              HasSubstr("fabric          4 nodes on one switch that is no bottleneck\n"));
+  EXPECT_THAT(summary_of(rails(R"({"kind": "rail-optimised"})", 1024)),
+              HasSubstr("bisection: not asked, the fabric is too large to draw\n"));
+  EXPECT_THAT(summary_of(load_topology("dgx-h100")), Not(HasSubstr("fabric")));
+}
+
 TEST(TopologyText, StaysWithin100Columns) {
   for (const ClusterPreset& preset : cluster_presets()) {
     const Cluster cluster = load_topology(preset.name);
