@@ -344,7 +344,8 @@ class Reader {
 
   [[nodiscard]] std::int64_t whole(const Token& token, const char* column) const {
     const std::optional<std::int64_t> value = number_of<std::int64_t>(token.text);
-    if (!value || *value < 0) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 45;  // 35 TB; times all ranks still a number
+    if (!value || *value < 0 || *value > kMost) {
       throw TraceError(
           at(token), format("found \"{}\" under {}, expected a whole number", token.text, column));
     }
@@ -397,12 +398,22 @@ class Reader {
     evidence_.in_place_checked |= is_checked(row[first + 2 * kBlock - 1]);
   }
 
-  [[nodiscard]] std::optional<NcclTestsTiming> block(const Tokens& row, std::size_t first) const {
+  /// Of all bandwidths the one with fewest decimals counts.
+  void note_digits(std::string_view number) {
+    const std::size_t point = number.find('.');
+    const std::size_t decimals = point == std::string_view::npos ? 0 : number.size() - point - 1;
+    if (decimals == 0) log_.bandwidth_step = 1;
+    if (decimals == 1) log_.bandwidth_step = std::max(log_.bandwidth_step, 0.1);
+  }
+
+  [[nodiscard]] std::optional<NcclTestsTiming> block(const Tokens& row, std::size_t first) {
     if (row[first].text == "N/A") return std::nullopt;
     NcclTestsTiming timing;
     timing.time = Seconds(figure(row[first], "time") * 1e-6);
     timing.algbw = figure(row[first + 1], "algbw");
     timing.busbw = figure(row[first + 2], "busbw");
+    note_digits(row[first + 1].text);
+    note_digits(row[first + 2].text);
     is_checked(row[first + 3]);
     return timing;
   }

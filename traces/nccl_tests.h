@@ -106,6 +106,7 @@ struct NcclTestsLog {
   int ranks_per_process = 0;  ///< 0: not known
   std::string nccl_version;   ///< "2.26.2+cuda12.8"; "": not stated
   bool rccl = false;          ///< AMD's
+  double bandwidth_step = 0.01;  ///< GB/s, of the last digit that algbw and busbw are printed with
   NcclTestsColumns columns = NcclTestsColumns::Current;
   std::vector<std::string> notes;  ///< what was repaired, left out or contradictory
   std::vector<NcclTestsPoint> points;

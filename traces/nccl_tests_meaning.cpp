@@ -78,7 +78,7 @@ constexpr const char* kBySizeAndCount = "size / count";
 /// Smallest algbw, GB/s, whose two decimals tell a ratio.
 constexpr double kLegible = 1;
 /// Half of the last printed digit, and a little.
-constexpr double kHalfDigit = 0.0051;
+constexpr double kHalfDigit = 0.51;
 /// How far size / time may be from what it is taken for.
 constexpr double kColumnTolerance = 0.02;
 
@@ -105,8 +105,8 @@ std::optional<Interval> bus_ratio(const NcclTestsLog& log) {
                        [](const auto* a, const auto* b) { return a->algbw < b->algbw; });
   if (best == timings.end()) return std::nullopt;
   const NcclTestsTiming& t = **best;
-  return Interval{(t.busbw - kHalfDigit) / (t.algbw + kHalfDigit),
-                  (t.busbw + kHalfDigit) / (t.algbw - kHalfDigit)};
+  const double off = kHalfDigit * log.bandwidth_step;
+  return Interval{(t.busbw - off) / (t.algbw + off), (t.busbw + off) / (t.algbw - off)};
 }
 
 /// size / (count x element), if it is the same whole number in all rows; else 0.
@@ -114,8 +114,6 @@ std::int64_t shares(const NcclTestsLog& log) {
   std::int64_t found = 0;
   for (const NcclTestsPoint& point : log.points) {
     if (point.count <= 0) continue;
-    constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 8;
-    if (point.count > kMost) return 0;
     const std::int64_t share = point.count * nccl_type_size(point.type);
     const std::int64_t here = point.size.count() / share;
     if (here * share != point.size.count() || (found != 0 && here != found)) return 0;
@@ -221,7 +219,7 @@ int listed_ranks(const NcclTestsLog& log) {
 }
 
 void set_ranks(NcclTestsLog& log, std::int64_t ranks, const char* from) {
-  constexpr std::int64_t kMostRanks = 10'000'000;
+  constexpr std::int64_t kMostRanks = 131'072;
   if (ranks < 1 || ranks > kMostRanks) return;
   log.ranks = static_cast<int>(ranks);
   log.ranks_from = from;
