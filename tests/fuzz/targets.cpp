@@ -273,7 +273,8 @@ void nccl_tests(const std::string& bytes) {
     ZS_CHECK(!log.points.empty(), "a log without rows");
     ZS_CHECK(!log.ranks || *log.ranks >= 1, "a log of no ranks");
     for (const NcclTestsPoint& point : log.points) {
-      ZS_CHECK(point.size >= Bytes(0) && point.out_of_place.time >= Seconds(0), "less than nothing");
+      ZS_CHECK(point.size >= Bytes(0) && point.out_of_place.time >= Seconds(0),
+               "less than nothing");
     }
   }
 }
