@@ -54,9 +54,9 @@ std::string microseconds(Seconds time) {
 // Text.
 
 std::string sizes_text(const CollectiveLogCheck& check) {
-  std::string out = format("\n{}\n{}, {} ranks ({}) on {}\n", check.file, operation_name(check),
-                           check.group.ranks, check.ranks_from.empty() ? "-" : check.ranks_from,
-                           check.cluster.empty() ? "no machine" : check.cluster);
+  std::string out = format("\n{}\n{}", check.file, operation_name(check));
+  if (check.why.empty()) out += format(", {} ranks on {}", check.group.ranks, check.cluster);
+  out += "\n";
   for (const std::string& note : check.notes) out += "note: " + note + "\n";
   if (!check.why.empty()) return out + "skipped: " + check.why + "\n";
   out += format("{:>10} {:>12} {:>12} {:>12} {:>9}  {}\n", "size", "predicted us", "measured us",

@@ -58,7 +58,7 @@ TEST(CollectiveLogs, ASummaryByHand) {
   const std::string row = " 8589934592 2147483648 float sum -1 ";
   const CollectiveValidation once = of_text(row + "62636 137.14 240.00 0\n", dgx_a100());
   const double time = once.logs.front().points.front().predicted->count();
-  EXPECT_NEAR(time, 0.0626, 0.001);
+  EXPECT_NEAR(time, 0.0626, 0.003);
   // Measured 0.8, 1.0 and 1.25 times as long: errors +25 %, 0, -20 %. |median| 20 %, worst 25 %.
   std::string rows;
   for (const double factor : {0.8, 1.0, 1.25}) {
