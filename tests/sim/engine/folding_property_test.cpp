@@ -60,11 +60,6 @@ void expect_equal(const Folding& folding, const Timeline& folded, const Timeline
   EXPECT_LE(largest, 1e-9);
 }
 
-struct Counted {
-  std::size_t ranks = 0;
-  std::size_t classes = 0;
-};
-
 void compare(const Cluster& cluster, const EngineOptions& options, const Program& program,
              const std::vector<RankRun>& runs) {
   const std::vector<GroupPattern> groups = group_patterns(program);
@@ -76,7 +71,6 @@ void compare(const Cluster& cluster, const EngineOptions& options, const Program
   const Timeline unfolded = engine.run(program, all);
   const Timeline folded = engine.run(program, exact);
   expect_equal(exact, folded, unfolded);
-  RecordProperty("classes", static_cast<int>(exact.ranks.size()));
 }
 
 /// Kernels that say their own times; the cluster's own collectives.

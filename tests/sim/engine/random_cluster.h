@@ -42,7 +42,7 @@ class RandomCluster {
  public:
   explicit RandomCluster(Random& random) : random_(random) {
     machine_ =
-        random.one_of(std::vector<RandomMachine>{{"dgx-h100", "H200-141", true, false},
+        random.one_of(std::vector<RandomMachine>{{"dgx-h100", "H200-SXM-141", true, false},
                                                  {"dgx-a100-80", "A100-SXM4-40", true, false},
                                                  {"dgx1-v100-32", "V100-SXM2-16", true, true},
                                                  {"rtx4090x8-pcie", "RTX4090-24", false, false}});
@@ -116,11 +116,11 @@ class RandomCluster {
         break;
       case 6:
         if (machine_.nvlink && !machine_.meshed) {
-          return R"("link": "nvlink", )" + node() + R"(, "background": "20GB/s")";
+          return R"("link": "nvlink", )" + node() + R"(, "background": "10GB/s")";
         }
         break;
       case 7:
-        if (nodes_ > 1) return R"("link": "nic", "nics": 0, "background": "3GB/s")";
+        if (nodes_ > 1) return R"("link": "nic", "nics": 0, "background": "300MB/s")";
         break;
       case 8:
         if (nodes_ > 1) {
