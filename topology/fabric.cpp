@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <ranges>
 #include <type_traits>
 #include <utility>
 
@@ -137,6 +138,20 @@ int FabricNetwork::link_count() const {
 
 namespace {
 
+/// Of "unit3.rail12.up": 3, 12. Within a level names come in the order of their numbers.
+std::vector<std::int64_t> numbers_in(std::string_view name) {
+  constexpr std::int64_t kBeyondAny = std::int64_t{1} << 40;
+  std::vector<std::int64_t> numbers;
+  bool in_number = false;
+  for (const char c : name) {
+    const bool digit = c >= '0' && c <= '9';
+    if (digit && !in_number) numbers.push_back(0);
+    if (digit) numbers.back() = std::min(10 * numbers.back() + (c - '0'), kBeyondAny);
+    in_number = digit;
+  }
+  return numbers;
+}
+
 const FabricLevel& level_of(const FabricNetwork::Network& network, int link) {
   const FabricLevel* const none = nullptr;
   const FabricLevel* found = visit_links(network, none, [link](const auto& chosen) {
@@ -166,17 +181,22 @@ std::string FabricNetwork::name(int link) const {
 }
 
 std::vector<int> FabricNetwork::links_named(std::string_view name_or_level) const {
-  std::vector<int> links;
   for (const FabricLevel& level : levels()) {
     if (level.name != name_or_level) continue;
-    links.resize(static_cast<std::size_t>(level.count));
+    std::vector<int> links(static_cast<std::size_t>(level.count));
     std::iota(links.begin(), links.end(), level.first);
     return links;
   }
-  for (int link = 0; link < link_count(); ++link) {
-    if (name(link) == name_or_level) return {link};
+  const std::vector<std::int64_t> wanted = numbers_in(name_or_level);
+  for (const FabricLevel& level : levels()) {
+    const auto comes_before = [&](int link) { return numbers_in(name(link)) < wanted; };
+    const auto ids = std::views::iota(level.first, level.first + level.count);
+    auto link = std::ranges::partition_point(ids, comes_before);
+    for (; link != ids.end() && numbers_in(name(*link)) == wanted; ++link) {
+      if (name(*link) == name_or_level) return {*link};
+    }
   }
-  return links;
+  return {};
 }
 
 void FabricNetwork::route(int from, int from_nic, int to, std::vector<FabricShare>& links) const {
