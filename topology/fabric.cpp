@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
-#include <ranges>
 #include <type_traits>
 #include <utility>
 
@@ -152,6 +151,23 @@ std::vector<std::int64_t> numbers_in(std::string_view name) {
   return numbers;
 }
 
+/// Of a level, the first link whose name does not come before `wanted`, by bisection; its end if
+/// there is none.
+int first_not_before(const FabricNetwork& network, const FabricLevel& level,
+                     const std::vector<std::int64_t>& wanted) {
+  int begin = level.first;
+  int end = level.first + level.count;
+  while (begin < end) {
+    const int middle = begin + (end - begin) / 2;
+    if (numbers_in(network.name(middle)) < wanted) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
 const FabricLevel& level_of(const FabricNetwork::Network& network, int link) {
   const FabricLevel* const none = nullptr;
   const FabricLevel* found = visit_links(network, none, [link](const auto& chosen) {
@@ -189,11 +205,11 @@ std::vector<int> FabricNetwork::links_named(std::string_view name_or_level) cons
   }
   const std::vector<std::int64_t> wanted = numbers_in(name_or_level);
   for (const FabricLevel& level : levels()) {
-    const auto comes_before = [&](int link) { return numbers_in(name(link)) < wanted; };
-    const auto ids = std::views::iota(level.first, level.first + level.count);
-    auto link = std::ranges::partition_point(ids, comes_before);
-    for (; link != ids.end() && numbers_in(name(*link)) == wanted; ++link) {
-      if (name(*link) == name_or_level) return {*link};
+    const int end = level.first + level.count;
+    for (int link = first_not_before(*this, level, wanted); link < end; ++link) {
+      const std::string found = name(link);
+      if (found == name_or_level) return {link};
+      if (numbers_in(found) != wanted) break;
     }
   }
   return {};

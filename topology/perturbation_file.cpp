@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -84,7 +85,7 @@ class IndexReader {
     add_range(value, first, last);
   }
 
-  std::int64_t number(const JsonValue& value, std::string_view text) const {
+  [[nodiscard]] std::int64_t number(const JsonValue& value, std::string_view text) const {
     std::int64_t result = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, result);
@@ -354,9 +355,10 @@ class PerturbationReader {
     if (!network_.links_named(name).empty()) return name;
     const std::vector<FabricLevel> levels = network_.levels();
     if (levels.empty()) {
-      entry.fail("name", "a fabric of one switch has no links but the NICs' (\"link\": \"nic\")");
+      entry.fail("name", R"(a fabric of one switch has no links but the NICs' ("link": "nic"))");
     }
     std::vector<std::string> known;
+    known.reserve(levels.size());
     for (const FabricLevel& level : levels) known.push_back(level.name);
     std::string hint = did_you_mean(name, known);
     if (hint.empty()) {
@@ -406,7 +408,7 @@ class PerturbationReader {
   [[nodiscard]] int pair_links(int a, int b) const {
     const double one = cluster_.gpu().nvlink.per_second() / cluster_.gpu().nvlink_links;
     const double pair = nvlink_pair_bandwidth(cluster_.node.graph, a, b).per_second();
-    return pair <= 0 ? 0 : std::max(1, static_cast<int>(pair / one + 0.5));
+    return pair <= 0 ? 0 : std::max(1, static_cast<int>(std::lround(pair / one)));
   }
 
   // Background traffic.
@@ -472,7 +474,7 @@ class PerturbationReader {
   CompetingJob read_job(JsonObject& entry) {
     const Where where = read_where(entry);
     if (where == Where::NvLink || where == Where::Pcie) {
-      entry.fail("link", "a node belongs to one job, expected \"nic\" or \"fabric\"");
+      entry.fail("link", R"(a node belongs to one job, expected "nic" or "fabric")");
     }
     expect_link_keys(entry, where, {"bytes", "period", "offset"});
     CompetingJob job;

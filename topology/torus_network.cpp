@@ -1,13 +1,14 @@
 #include "topology/torus_network.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
 
-TorusNetwork::TorusNetwork(const TorusShape& shape, int nodes) : shape_(shape) {
+TorusNetwork::TorusNetwork(TorusShape shape, int nodes) : shape_(std::move(shape)) {
   for (const int extent : shape_.dimensions) {
     strides_.push_back(size_);
     size_ = checked_link_count(std::int64_t{size_} * extent);
