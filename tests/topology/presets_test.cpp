@@ -1,6 +1,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <ostream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -105,6 +106,10 @@ constexpr Facts kFacts[] = {
 };
 // clang-format on
 
+std::ostream& operator<<(std::ostream& out, const Facts& facts) {
+  return out << facts.name;
+}
+
 class PresetTest : public testing::TestWithParam<Facts> {};
 
 int count(const NodeGraph& graph, DeviceKind kind) {
@@ -149,6 +154,7 @@ TEST_P(PresetTest, JoinsThemAsItsSourcesSay) {
 TEST_P(PresetTest, SaysWhereItsFiguresComeFrom) {
   const Cluster cluster = load_topology(GetParam().name);
   EXPECT_GT(cluster.node.source.size(), 40U);
+  EXPECT_LE(find_machine(GetParam().name)->description.size(), 75U);  // a line of `topo presets`
   EXPECT_FALSE(cluster.node.host_memory_source.empty());
   EXPECT_THAT(cluster.assumptions, Contains(HasSubstr(cluster.node.source)));
 }
@@ -190,6 +196,10 @@ struct Seen {
   double busbw;             ///< GB/s
   double tolerance = 0.20;  ///< wider where we know that we are off: a line says why
 };
+
+std::ostream& operator<<(std::ostream& out, const Seen& seen) {
+  return out << seen.preset << " x " << seen.nodes;
+}
 
 class SeenTest : public testing::TestWithParam<Seen> {};
 
