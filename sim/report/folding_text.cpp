@@ -78,21 +78,35 @@ std::string by_company(const Folding& folding, const std::vector<std::string>& g
   return text;
 }
 
+/// The capacity of the slowest link of a kind that an instance loads; 0: none.
+double slowest(const Folding& folding, const InstanceClass& members, LinkClass::Kind kind) {
+  double least = 0;
+  for (const LinkShare& share : members.links) {
+    const FoldedLink& link = folding.links[static_cast<std::size_t>(share.link)];
+    const double rate = link.capacity.per_second();
+    if (link.kind == kind && (least == 0 || rate < least)) least = rate;
+  }
+  return least;
+}
+
+/// "DP goes by node5.nic1, 24 GB/s": the link that is slowest beside those of its kind that the
+/// usual ranks' instance loads.
 std::string by_links(const Folding& folding, const std::vector<std::string>& groups, int rank_class,
                      int usual) {
+  double least = 1;
+  std::string text = "goes by links that are shared otherwise";
   for (std::size_t group = 0; group < folding.groups.size(); ++group) {
-    std::set<int> usual_links;
-    for (const LinkShare& share : instance(folding, group, usual).links) {
-      usual_links.insert(share.link);
-    }
+    const InstanceClass& others = instance(folding, group, usual);
     for (const LinkShare& share : instance(folding, group, rank_class).links) {
-      if (usual_links.count(share.link) > 0) continue;
       const FoldedLink& link = folding.links[static_cast<std::size_t>(share.link)];
-      return format("{} goes by {}, {}", groups[group], link.name,
-                    gb_per_second(folding, share.link));
+      const double usual_rate = slowest(folding, others, link.kind);
+      if (usual_rate <= 0 || link.capacity.per_second() >= least * usual_rate) continue;
+      least = link.capacity.per_second() / usual_rate;
+      text =
+          format("{} goes by {}, {}", groups[group], link.name, gb_per_second(folding, share.link));
     }
   }
-  return "stands elsewhere among the nodes";
+  return text;
 }
 
 const char* kind_word(LinkClass::Kind kind) {
@@ -130,16 +144,41 @@ std::string rank_table(const Folding& folding, const std::vector<std::string>& g
   return table.text() + more(folding.ranks.size());
 }
 
-std::string link_table(const Folding& folding) {
-  TextTable table({Align::Right, Align::Left, Align::Left, Align::Right});
-  table.add_row({"links", "such as", "kind", "GB/s"});
-  const std::size_t rows = std::min(folding.links.size(), kMostRows);
-  for (std::size_t i = 0; i < rows; ++i) {
-    const FoldedLink& link = folding.links[i];
-    table.add_row({grouped(link.multiplicity), link.name, kind_word(link.kind),
-                   format("{:.4g}", link.capacity.gb_per_second())});
+/// Link classes of one kind and capacity share a row.
+struct LinkRow {
+  LinkClass::Kind kind = LinkClass::Kind::IntraNode;
+  BytesPerSecond capacity;
+  std::string first;
+  std::int64_t links = 0;
+  int classes = 0;
+};
+
+std::vector<LinkRow> link_rows(const Folding& folding) {
+  std::vector<LinkRow> rows;
+  for (const FoldedLink& link : folding.links) {
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const LinkRow& row) {
+      return row.kind == link.kind && row.capacity == link.capacity;
+    });
+    LinkRow& row = same == rows.end() ? rows.emplace_back() : *same;
+    if (row.classes == 0) row = {link.kind, link.capacity, link.name, 0, 0};
+    row.links += link.multiplicity;
+    ++row.classes;
   }
-  return table.text() + more(folding.links.size());
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const LinkRow& a, const LinkRow& b) { return a.kind < b.kind; });
+  return rows;
+}
+
+std::string link_table(const Folding& folding) {
+  TextTable table({Align::Right, Align::Right, Align::Left, Align::Left, Align::Right});
+  table.add_row({"links", "classes", "such as", "kind", "GB/s"});
+  const std::vector<LinkRow> all = link_rows(folding);
+  for (std::size_t i = 0; i < std::min(all.size(), kMostRows); ++i) {
+    const LinkRow& row = all[i];
+    table.add_row({grouped(row.links), format("{}", row.classes), row.first, kind_word(row.kind),
+                   format("{:.4g}", row.capacity.gb_per_second())});
+  }
+  return table.text() + more(all.size());
 }
 
 }  // namespace
@@ -165,8 +204,11 @@ std::string difference(const Folding& folding, const std::vector<std::string>& g
 std::string folding_text(const Folding& folding, const std::vector<std::string>& groups) {
   std::int64_t ranks = 0;
   for (const RankClass& rank_class : folding.ranks) ranks += rank_class.multiplicity;
-  return format("{} ranks in {} classes; communicators: {}\n", grouped(ranks), folding.ranks.size(),
-                join(groups, ", ")) +
+  const std::string classes =
+      folding.ranks.size() == 1 ? "one class" : format("{} classes", folding.ranks.size());
+  return wrap(format("{} ranks in {}; communicators: {}", grouped(ranks), classes,
+                     join(groups, ", ")),
+              kReportColumns) +
          rank_table(folding, groups) + "\n" + link_table(folding);
 }
 
