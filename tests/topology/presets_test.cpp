@@ -8,6 +8,7 @@
 
 #include "sim/base/error.h"
 #include "topology/collective_model.h"
+#include "topology/instances.h"
 #include "topology/presets/machines.h"
 
 namespace zerosim {
@@ -170,7 +171,7 @@ TEST_P(PresetTest, CarriesACollective) {
   }
   for (const int nodes : {1, 2, 3}) {
     const Cluster cluster = load_cluster(facts.name, nodes);
-    const CollectiveGroup group{cluster.world_size(), nodes};
+    const CollectiveGroup group = group_shape(cluster, {cluster.world_size(), 1});
     const Seconds time =
         collective_cost(cluster, CollectiveOp::AllGather, 1_MiB, group).idle_time(cluster);
     EXPECT_TRUE(std::isfinite(time.count())) << nodes;
@@ -206,7 +207,7 @@ class SeenTest : public testing::TestWithParam<Seen> {};
 TEST_P(SeenTest, BusBandwidth) {
   const Seen& seen = GetParam();
   const Cluster cluster = load_cluster(seen.preset, seen.nodes);
-  const CollectiveGroup group{cluster.world_size(), seen.nodes};
+  const CollectiveGroup group = group_shape(cluster, {cluster.world_size(), 1});
   const Seconds time = collective_cost(cluster, seen.op, seen.size, group).idle_time(cluster);
   const double sent = static_cast<double>(ring_bytes_sent(seen.op, seen.size, group.ranks).count());
   const double busbw = sent / time.count() / 1e9;
