@@ -38,11 +38,14 @@ class FileReader {
 
   Description read() {
     expect_keys(root_, {"version", "name", "node", "nodes", "gpus_per_node", "fabric",
-                        "price_per_gpu_hour"});
+                        "price_per_gpu_hour", "assumptions"});
     read_version();
     if (root_.has("name")) description_.name = root_.string("name");
     description_.node = read_node(root_.object("node"), description_.name);
     description_.assumptions = std::move(description_.node.assumptions);
+    if (root_.has("assumptions")) {
+      for (std::string& sentence : root_.strings("assumptions")) assume(std::move(sentence));
+    }
     read_counts();
     if (root_.has("fabric")) read_fabric(root_.object("fabric"));
     if (root_.has("price_per_gpu_hour")) read_price();
@@ -188,6 +191,10 @@ Cluster build(Description description) {
     nccl.ring_efficiency = description.node.ring_bandwidth->gb_per_second() / nominal;
   }
   cluster.assumptions.push_back(format("cluster {}: {}", cluster.name, cluster.node.source));
+  if (description.node.machine.by_links) {
+    cluster.assumptions.push_back(format("node.intra.kind: {}, by the links of the used GPUs",
+                                         intra_node_name(cluster.node.intra)));
+  }
   cluster.assumptions.emplace_back(
       "collectives: NCCL 2.30's choice of algorithm and protocol and its latencies, without a log "
       "of "

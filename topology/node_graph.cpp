@@ -262,7 +262,6 @@ double total(const UsedNics& used) {
   return static_cast<double>(used.nics.size()) * used.bandwidth.per_second();
 }
 
-constexpr int kMaxMeshGpus = 8;
 using LinkCounts = std::array<std::array<int, kMaxMeshGpus>, kMaxMeshGpus>;
 
 /// Exhaustive search for edge-disjoint Hamiltonian cycles; each begins at GPU 0.

@@ -105,6 +105,9 @@ struct UsedNics {
 /// How many of the first `gpus` GPUs share the most crowded link between a GPU and its CPU.
 [[nodiscard]] int gpus_per_host_link(const NodeGraph& graph, int gpus);
 
+/// The search for rings of a mesh takes no more GPUs.
+constexpr int kMaxMeshGpus = 8;
+
 /// The most rings of link-disjoint, equally directed steps over the first `gpus` GPUs of a mesh,
 /// both directions counted: NCCL's ring channels before any duplication. `links[a][b]` counts
 /// links.
@@ -114,7 +117,7 @@ struct UsedNics {
 /// Hamiltonian cycles of the multigraph. Where all g GPUs are joined alike by m links a pair these
 /// are m (g - 1) / 2, rounded down (Walecki: a complete graph of odd order, or two of even order,
 /// fall into such cycles); else they are found by exhaustive search, which gives up after a million
-/// steps with the most that it has found. At most 8 GPUs.
+/// steps with the most that it has found. At most `kMaxMeshGpus` GPUs.
 [[nodiscard]] int mesh_rings(std::span<const NvLinkPair> mesh, int gpus);
 
 }  // namespace zerosim
