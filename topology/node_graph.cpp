@@ -446,6 +446,12 @@ std::vector<int> nearest_nics(const NodeGraph& graph, int gpu) {
   return nearest;
 }
 
+HostLink host_link(const NodeGraph& graph, DeviceKind kind, int index) {
+  const Edge up = links_up(graph, device(graph, kind, index)).front();
+  const Device& above = graph[boost::target(up, graph)];
+  return {{above.kind, above.index}, graph[up].bandwidth};
+}
+
 int gpu_numa(const NodeGraph& graph, int gpu) {
   return graph[device(graph, DeviceKind::Gpu, gpu)].numa;
 }

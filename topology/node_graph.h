@@ -97,6 +97,13 @@ struct UsedNics {
 /// The NICs nearest to a GPU by `nic_path`, in order; none if the node has none.
 [[nodiscard]] std::vector<int> nearest_nics(const NodeGraph& graph, int gpu);
 
+/// The link of a GPU, NIC or PCIe switch towards its CPU.
+struct HostLink {
+  HostParent parent;
+  BytesPerSecond bandwidth;  ///< peak, one direction
+};
+[[nodiscard]] HostLink host_link(const NodeGraph& graph, DeviceKind kind, int index);
+
 /// NUMA node of a GPU.
 [[nodiscard]] int gpu_numa(const NodeGraph& graph, int gpu);
 /// The slowest link between a GPU and its CPU, one direction.

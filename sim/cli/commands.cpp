@@ -5,7 +5,7 @@
 namespace zerosim {
 
 std::span<const CommandEntry> commands() {
-  static constexpr std::array<CommandEntry, 11> kCommands = {{
+  static constexpr std::array<CommandEntry, 12> kCommands = {{
       {"", "model", "Modules, parameters, FLOPs and bytes of a model",
        "zerosim model --model llama-2-7b --seq 2048\n"
        "  zerosim model --model llama-3-8b --lora rank=8,targets=q_proj,v_proj\n"
@@ -42,6 +42,11 @@ std::span<const CommandEntry> commands() {
       {"validate", "schedule", "Recorded collectives of real runs against the simulator's",
        "zerosim validate schedule ds_s2_bf16_w2.json ddp_fp32_w2.json",
        make_validate_schedule_command},
+      {"topo", "import", "A cluster file of nvidia-smi's matrix or NCCL's topology XML",
+       "zerosim topo import topo.txt --gpu H100-SXM5-80 -o node.json\n"
+       "  nvidia-smi topo -m | zerosim topo import - -o node.json\n"
+       "  zerosim topo import nccl_topo.xml --graph nccl_graph.xml -o node.json",
+       make_topo_import_command},
       {"topo", "presets", "The clusters that --cluster knows by name", "zerosim topo presets",
        make_topo_presets_command},
   }};
