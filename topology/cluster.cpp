@@ -41,6 +41,16 @@ BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind) {
   return {};
 }
 
+BytesPerSecond usable_nic_bandwidth(const Cluster& cluster) {
+  return BytesPerSecond(cluster.node.nic_bandwidth.per_second() * cluster.node.nic_efficiency *
+                        cluster.fabric.efficiency);
+}
+
+FabricNetwork fabric_network(const Cluster& cluster) {
+  const int nics = cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
+  return {cluster.fabric, cluster.nodes, nics, usable_nic_bandwidth(cluster)};
+}
+
 std::vector<LinkClass> link_classes(const Cluster& cluster) {
   using Kind = LinkClass::Kind;
   std::vector<LinkClass> classes;

@@ -1,15 +1,18 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "sim/base/error.h"
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 #include "topology/cluster.h"
+#include "topology/fabric_file.h"
 #include "topology/json_reading.h"
 #include "topology/node_file.h"
 #include "topology/node_graph.h"
+#include "topology/perturbation_file.h"
 #include "topology/presets/machines.h"
 
 namespace zerosim {
@@ -26,6 +29,7 @@ struct Description {
   std::vector<std::string> assumptions;
   SourceLocation nodes_place;  ///< for messages: where `nodes` stands
   SourceLocation gpus_per_node_place;
+  std::optional<JsonObject> file;  ///< for what depends on the rest: fabric, perturbations
 };
 
 /// Reads one cluster file into a Description.
@@ -38,7 +42,7 @@ class FileReader {
 
   Description read() {
     expect_keys(root_, {"version", "name", "node", "nodes", "gpus_per_node", "fabric",
-                        "price_per_gpu_hour", "assumptions"});
+                        "perturbations", "jitter", "price_per_gpu_hour", "assumptions"});
     read_version();
     if (root_.has("name")) description_.name = root_.string("name");
     description_.node = read_node(root_.object("node"), description_.name);
@@ -47,8 +51,8 @@ class FileReader {
       for (std::string& sentence : root_.strings("assumptions")) assume(std::move(sentence));
     }
     read_counts();
-    if (root_.has("fabric")) read_fabric(root_.object("fabric"));
     if (root_.has("price_per_gpu_hour")) read_price();
+    description_.file = root_;
     return std::move(description_);
   }
 
@@ -81,16 +85,6 @@ class FileReader {
     const double price = root_.number("price_per_gpu_hour");
     if (price < 0) root_.fail("price_per_gpu_hour", format("found {}, expected 0 or more", price));
     description_.price_per_gpu_hour = price;
-  }
-
-  void read_fabric(JsonObject fabric) {
-    expect_keys(fabric, {"kind", "efficiency", "hop_latency"});
-    if (fabric.has("kind")) {
-      static_cast<void>(one_of(fabric, "kind", {"switch"}, "kind of fabric"));
-    }
-    if (fabric.has("efficiency"))
-      description_.fabric.efficiency = share_of_one(fabric, "efficiency");
-    if (fabric.has("hop_latency")) description_.fabric.hop_latency = fabric.seconds("hop_latency");
   }
 
   JsonDocument document_;
@@ -169,6 +163,40 @@ std::string used_gpus_sentence(const Cluster& cluster) {
                 cluster.gpus_per_node, cluster.node.gpus, kept ? "keep" : "have", bus);
 }
 
+/// 0 for a GPU that is not known.
+int compute_capability(const std::string& gpu) {
+  for (const GpuSpec& spec : gpu_specs()) {
+    if (spec.name == gpu) return spec.compute_capability;
+  }
+  return 0;
+}
+
+/// Reads the fabric, which must have room for the nodes.
+void add_fabric(const Description& description, Cluster& cluster) {
+  cluster.fabric = description.fabric;
+  cluster.fabric.node_nics = cluster.node.nics;
+  if (!description.file || !description.file->value().isMember("fabric")) {
+    if (cluster.nodes > 1) {
+      cluster.assumptions.emplace_back(
+          "fabric: one switch that is no bottleneck between the nodes, as nothing says otherwise");
+    }
+    return;
+  }
+  JsonObject file = *description.file;
+  const FabricContext context{description.node.machine.network, cluster.node.nics,
+                              compute_capability(cluster.node.gpu),
+                              description.fabric.nvlink_domain_nodes};
+  cluster.fabric = read_fabric(file.object("fabric"), context, cluster.assumptions);
+  try {
+    static_cast<void>(fabric_network(cluster));
+  } catch (const ConfigError& error) {
+    const bool by_flag = description.nodes_place.file.starts_with("--");
+    throw ConfigError(
+        by_flag ? description.nodes_place : file.document().location(file.raw("fabric")),
+        error.what());
+  }
+}
+
 Cluster build(Description description) {
   if (description.gpus_per_node == 0)
     description.gpus_per_node = description.node.machine.shape.gpus;
@@ -179,12 +207,12 @@ Cluster build(Description description) {
   cluster.node.gpu_memory = description.node.gpu_memory;
   cluster.nodes = description.nodes;
   cluster.gpus_per_node = description.gpus_per_node;
-  cluster.fabric = description.fabric;
   cluster.price_per_gpu_hour = description.price_per_gpu_hour;
   cluster.assumptions = std::move(description.assumptions);
   if (cluster.node.nics > 0) {
     cluster.used_nics = reachable_nics(cluster.node.graph, cluster.gpus_per_node);
   }
+  add_fabric(description, cluster);
   if (description.node.ring_bandwidth) {
     NcclGraph& nccl = cluster.node.nccl;
     const double nominal = nccl.ring_channels * nccl.ring_channel_gbps;
@@ -211,6 +239,7 @@ Cluster build(Description description) {
         format("network: the used GPUs reach {} of {} NICs without passing a CPU; only these count",
                cluster.used_nics, cluster.node.nics));
   }
+  if (description.file) read_perturbations(*description.file, cluster);
   return cluster;
 }
 

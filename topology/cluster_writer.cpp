@@ -102,7 +102,8 @@ class Writer {
     if (shape().nics > 0) node["nics"] = nics();
     const JsonValue channels = nccl();
     if (!channels.empty()) node["nccl"] = channels;
-    node["host"] = host();
+    const JsonValue known_of_host = host();
+    if (!known_of_host.empty()) node["host"] = known_of_host;
     return node;
   }
 

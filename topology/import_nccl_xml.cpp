@@ -397,7 +397,7 @@ class Import {
     for (const NicModel& model : kNicModels) {
       if (nic.pci.vendor != model.vendor || nic.pci.device != model.device) continue;
       rate_sentences_.insert(
-          format("NICs: {:g} Gb/s, the most of a {}; the file does not say "
+          format("NICs: {:g} Gb/s, the most of {} adapters; the file does not say "
                  "(--nic-bandwidth)",
                  model.gigabits, model.name));
       return BytesPerSecond(model.gigabits * 1e9 / 8);
