@@ -202,7 +202,8 @@ class Parser {
     has_numa_affinity_ = take("NUMA Affinity ") || take("NUMA ID ");
     take("GPU NUMA ID ");
     if (!rest.empty()) {
-      fail(header_line_, words[i].column,
+      const auto left = static_cast<std::size_t>(std::count(rest.begin(), rest.end(), ' '));
+      fail(header_line_, words[words.size() - left].column,
            format("found \"{}\", expected the columns CPU Affinity, NUMA Affinity, GPU NUMA ID",
                   trimmed(rest)));
     }
@@ -340,6 +341,7 @@ class Parser {
   void check_symmetry() {
     const std::size_t count = matrix_.devices.size();
     for (std::size_t a = 0; a < count; ++a) {
+      matrix_.cells[a][a].kind = Kind::Self;
       for (std::size_t b = 0; b < a; ++b) {
         TopoCell& below = matrix_.cells[a][b];
         TopoCell& above = matrix_.cells[b][a];
