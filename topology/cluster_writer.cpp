@@ -20,10 +20,10 @@ constexpr std::size_t kLineWidth = 100;
 
 /// Keys in the order of the schema; others follow by name.
 constexpr std::array kKeyOrder = {
-    "version",        "name",       "node",    "gpu",  "gpus",     "intra", "kind",
-    "nvlink",         "pcie",       "graph",   "cpus", "cpu_link", "below", "link",
-    "bandwidth",      "switches",   "nvlinks", "nics", "between",  "links", "count",
-    "nvswitch_links", "efficiency", "nccl",    "host", "nodes"};
+    "version", "name",           "node",       "gpu",     "gpus",     "intra",   "kind",
+    "nvlink",  "pcie",           "graph",      "cpus",    "cpu_link", "c2c",     "below",
+    "link",    "bandwidth",      "switches",   "nvlinks", "nics",     "between", "links",
+    "count",   "nvswitch_links", "efficiency", "nccl",    "host",     "nodes"};
 
 std::size_t key_rank(std::string_view key) {
   const auto* found = std::find(kKeyOrder.begin(), kKeyOrder.end(), key);
@@ -84,7 +84,10 @@ std::string gigabits(BytesPerSecond rate) {
 }
 
 std::string device_name(const HostParent& parent) {
-  return format("{}{}", parent.kind == DeviceKind::Cpu ? "cpu" : "switch", parent.index);
+  const char* kind = parent.kind == DeviceKind::Cpu   ? "cpu"
+                     : parent.kind == DeviceKind::Gpu ? "gpu"
+                                                      : "switch";
+  return format("{}{}", kind, parent.index);
 }
 
 class Writer {
@@ -132,7 +135,8 @@ class Writer {
     JsonValue device(Json::objectValue);
     const HostLink up = host_link(graph_, kind, index);
     device["below"] = device_name(up.parent);
-    if (up.bandwidth != shape().pcie) device["link"] = gigabytes(up.bandwidth);
+    const bool by_c2c = kind == DeviceKind::Gpu && shape().c2c.per_second() > 0;
+    if (!by_c2c && up.bandwidth != shape().pcie) device["link"] = gigabytes(up.bandwidth);
     return device;
   }
 
@@ -145,6 +149,7 @@ class Writer {
       cpus.append(cpu);
     }
     if (shape().sockets > 1) graph["cpu_link"] = gigabytes(shape().socket_link);
+    if (shape().c2c.per_second() > 0) graph["c2c"] = gigabytes(shape().c2c);
     add_devices(graph, "switches", DeviceKind::PcieSwitch);
     add_devices(graph, "gpus", DeviceKind::Gpu);
     add_devices(graph, "nics", DeviceKind::Nic);

@@ -190,8 +190,7 @@ UsualLinks usual_links(const GpuSpec& gpu, int gpus) {
   if (!is_board_gpu(gpu) || gpus < 2) return usual;
   if (gpu.name.starts_with("V100-SXM2")) {
     if (gpus > kMaxMeshGpus) return usual;
-    const Machine* dgx1 = find_machine("dgx1-v100");
-    for (const NvLinkPair& pair : dgx1->shape.mesh) {
+    for (const NvLinkPair& pair : hybrid_cube_mesh()) {
       if (pair.a < gpus && pair.b < gpus) usual.mesh.push_back(pair);
     }
     usual.sentence = "those of a DGX-1 V100 (hybrid cube mesh)";

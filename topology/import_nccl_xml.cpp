@@ -304,6 +304,7 @@ class Import {
       shape().switch_parents.push_back(entry.pci.parent);
       shape().switch_links.push_back(entry.pci.link);
     }
+    set_c2c();
     for (const NcclGpu& gpu : topology_.gpus) add_gpu(gpu);
     shape().pcie = most_common(shape().gpu_links);
     for (const NcclNic& nic : topology_.nics) {
@@ -336,10 +337,20 @@ class Import {
     const bool by_c2c = gpu.c2c.per_second() > 0;
     shape().gpu_parents.push_back(by_c2c ? HostParent{DeviceKind::Cpu, gpu.cpu} : gpu.pci.parent);
     shape().gpu_links.push_back(by_c2c ? gpu.c2c : gpu.pci.link);
-    if (by_c2c && shape().gpu_links.size() == 1) {
-      assume(format("GPUs: joined to their CPU by C2C, {:g} GB/s a direction, in place of PCIe",
-                    gpu.c2c.gb_per_second()));
+  }
+
+  void set_c2c() {
+    const NcclGpu& first = topology_.gpus.front();
+    for (const NcclGpu& gpu : topology_.gpus) {
+      if (gpu.c2c == first.c2c) continue;
+      throw ConfigError(gpu.pci.where, format("c2c: found {:g} GB/s after {:g}, expected all GPUs "
+                                              "alike",
+                                              gpu.c2c.gb_per_second(), first.c2c.gb_per_second()));
     }
+    shape().c2c = first.c2c;
+    if (first.c2c.per_second() <= 0) return;
+    assume(format("GPUs: joined to their CPU by C2C, {:g} GB/s a direction, in place of PCIe",
+                  first.c2c.gb_per_second()));
   }
 
   static BytesPerSecond most_common(const std::vector<BytesPerSecond>& rates) {

@@ -21,7 +21,7 @@ struct NvLinkPair {
 
 /// What a device hangs from on the host side.
 struct HostParent {
-  DeviceKind kind = DeviceKind::Cpu;  ///< Cpu, or PcieSwitch of a lower number
+  DeviceKind kind = DeviceKind::Cpu;  ///< Cpu, or PcieSwitch of a lower number; of a NIC also Gpu
   int index = 0;
 };
 
@@ -36,6 +36,7 @@ struct NodeShape {
   std::vector<int>
       numa_nodes;       ///< of each PCIe switch, or of each CPU without switches; empty: CPU's
   BytesPerSecond pcie;  ///< peak, one direction, GPU slot and switch uplink alike
+  BytesPerSecond c2c;   ///< between each GPU and its CPU in place of PCIe (Grace); 0: PCIe
   BytesPerSecond socket_link;  ///< between CPUs
   BytesPerSecond nvswitch;     ///< peak of one GPU into the switches, one direction; 0: none
   BytesPerSecond nvlink;       ///< peak of one link of the mesh, one direction
@@ -82,14 +83,20 @@ enum class PathKind {
 /// Sum of the NVLinks between two GPUs, one direction; 0 if none joins them directly.
 [[nodiscard]] BytesPerSecond nvlink_pair_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b);
 
+/// Of the path that `gpu_path` names: its narrowest link, one direction (between GPUs of a mesh the
+/// sum of the links between two neighbours; of several GPUs on the way the best); 0: no path.
+[[nodiscard]] BytesPerSecond gpu_path_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b);
+[[nodiscard]] BytesPerSecond nic_path_bandwidth(const NodeGraph& graph, int gpu, int nic);
+
 /// NICs that a job on the first `gpus` GPUs drives, and how fast.
 struct UsedNics {
   std::vector<int> nics;
   BytesPerSecond bandwidth;  ///< of each, one direction
 };
-/// Of the NICs that one of these GPUs reaches without passing a CPU (of all, if none is so near)
-/// those of one speed or more, where speed x number is largest: NCCL's channels all have one speed.
-/// A NIC is as fast as its port, or as its link to the host if that is slower or the port unknown.
+/// Of the NICs that one of these GPUs reaches without passing a CPU, or over C2C and its own CPU
+/// (of all, if none is so near) those of one speed or more, where speed x number is largest: NCCL's
+/// channels all have one speed. A NIC is as fast as its port, or as its link to the host if that is
+/// slower or the port unknown.
 [[nodiscard]] UsedNics used_nics(const NodeGraph& graph, int gpus);
 /// How many these are.
 [[nodiscard]] int reachable_nics(const NodeGraph& graph, int gpus);

@@ -32,10 +32,11 @@ class GraphReader {
   }
 
   void read() {
-    expect_keys(graph_,
-                {"cpus", "cpu_link", "switches", "gpus", "nics", "nvlinks", "nvswitch_links"});
+    expect_keys(graph_, {"cpus", "cpu_link", "c2c", "switches", "gpus", "nics", "nvlinks",
+                         "nvswitch_links"});
     shape_.gpus_per_pcie_switch = 0;
     read_cpus();
+    if (graph_.has("c2c")) shape_.c2c = positive_rate(graph_, "c2c");
     read_switches();
     read_gpus();
     read_nics();
@@ -70,6 +71,8 @@ class GraphReader {
     const std::string below = device.string("below");
     const int cpu = number_after(below, "cpu");
     if (cpu >= 0 && cpu < shape_.sockets) return {DeviceKind::Cpu, cpu};
+    const int gpu = number_after(below, "gpu");
+    if (gpu >= 0 && gpu < gpus_above_) return {DeviceKind::Gpu, gpu};
     const int listed = static_cast<int>(shape_.switch_parents.size());
     const int pcie_switch = number_after(below, "switch");
     if (pcie_switch >= 0 && pcie_switch < listed) return {DeviceKind::PcieSwitch, pcie_switch};
@@ -95,13 +98,23 @@ class GraphReader {
     for (JsonObject& entry : list("gpus", 1, kMaxGpusPerNode)) {
       expect_keys(entry, {"below", "link"});
       shape_.gpu_parents.push_back(parent(entry));
-      shape_.gpu_links.push_back(link(entry));
+      shape_.gpu_links.push_back(gpu_link(entry, shape_.gpu_parents.back()));
       ++shape_.gpus;
     }
   }
 
+  BytesPerSecond gpu_link(JsonObject& entry, const HostParent& parent) {
+    if (shape_.c2c.per_second() <= 0) return link(entry);
+    if (parent.kind != DeviceKind::Cpu) {
+      entry.fail("below", "a GPU with C2C hangs from a CPU, expected \"cpu0\" or another");
+    }
+    if (entry.has("link")) entry.fail("link", "this GPU is joined to its CPU by graph.c2c");
+    return shape_.c2c;
+  }
+
   void read_nics() {
     shape_.nics = 0;
+    gpus_above_ = shape_.gpus;  // AMD's boards have NICs on their GPUs
     for (JsonObject& entry : list("nics", 0, kMaxGpusPerNode)) {
       expect_keys(entry, {"below", "link", "bandwidth"});
       shape_.nic_parents.push_back(parent(entry));
@@ -185,6 +198,7 @@ class GraphReader {
   const GpuSpec& gpu_;
   NodeShape& shape_;
   double per_link_ = 0;
+  int gpus_above_ = 0;  ///< GPUs that `below` may name
 };
 
 }  // namespace

@@ -334,15 +334,15 @@ TEST(ImportXml, BridgesOfOneChipAreOneSwitch) {
 // Grace: NCCL writes bw in MB/s of each of `count` lanes, 10 x 44712 MB/s = 447.12 GB/s.
 TEST(ImportXml, C2cJoinsGpuAndCpu) {
   const std::string text =
-      replaced(replaced(replaced(kXml, "sm=\"80\"", "sm=\"90\""),
-                        "<nvlink target=\"0000:03:00.0\" count=\"4\" tclass=\"0x030200\"/>",
-                        "<nvlink target=\"0000:03:00.0\" count=\"4\" tclass=\"0x030200\"/>"
-                        "<c2c bw=\"44712\" count=\"10\"/>"),
+      replaced(replaced(replaced(kXml, "sm=\"80\"", "sm=\"90\""), "        </gpu>",
+                        "<c2c bw=\"44712\" count=\"10\"/></gpu>"),
                "x86_64\" vendor=\"AuthenticAMD", "arm64\" vendor=\"ARM");
   const Cluster cluster = cluster_of(import(text, "GH200-96"));
   EXPECT_NEAR(host_link(cluster.node.graph, DeviceKind::Gpu, 0).bandwidth.gb_per_second(), 447.12,
               1e-9);
   EXPECT_EQ(host_link(cluster.node.graph, DeviceKind::Gpu, 0).parent.kind, DeviceKind::Cpu);
+  // The adapter below a switch of the same CPU is still near.
+  EXPECT_EQ(cluster.used_nics, 2);
 }
 
 class BrokenXml : public testing::TestWithParam<Broken> {};
