@@ -33,7 +33,7 @@
 ///       nics             ? {count, bandwidth, kind ? = "infiniband" ("roce", "efa", "tcp"),
 ///                          efficiency ? = by kind}; needed when nodes > 1
 ///       host             ? {memory ?, memory_bandwidth ? (peak of all sockets together) = by PCIe
-///                          generation, cores ?, cpu ? = "intel" ("amd"), pcie ? = by PCIe
+///                          generation, cores ?, cpu ? = "intel" ("amd", "arm"), pcie ? = by PCIe
 ///                          generation}
 ///                          or drawn, as `zerosim topo import` writes it (node_graph_file.h):
 ///       gpu, gpu_memory, host   as above

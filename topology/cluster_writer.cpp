@@ -123,9 +123,16 @@ class Writer {
     return whole ? all : shape().nvswitch.per_second();
   }
 
+  /// A mesh without a ring over all GPUs (two bridged pairs) is none to NCCL.
+  [[nodiscard]] bool has_its_kind() const {
+    if (machine_.intra != IntraNode::NvLinkMesh) return true;
+    return shape().gpus <= kMaxMeshGpus && mesh_rings(shape().mesh, shape().gpus) > 0;
+  }
+
   [[nodiscard]] JsonValue intra() const {
     JsonValue intra(Json::objectValue);
-    if (!machine_.by_links) intra["kind"] = std::string(intra_node_name(machine_.intra));
+    if (!machine_.by_links && has_its_kind())
+      intra["kind"] = std::string(intra_node_name(machine_.intra));
     if (gpu_.nvlink_links > 0) intra["nvlink"] = gigabytes(BytesPerSecond(nvlink_rate()));
     intra["pcie"] = gigabytes(shape().pcie);
     return intra;
@@ -243,7 +250,10 @@ std::string cluster_file_text(const Machine& machine, const std::vector<std::str
   file["version"] = 1;
   file["name"] = machine.name;
   file["node"] = Writer(machine).node();
-  file["nodes"] = 1;
+  file["nodes"] = machine.nodes;
+  if (machine.nvlink_domain_nodes > 1) {
+    file["fabric"]["nvlink_domain_nodes"] = machine.nvlink_domain_nodes;
+  }
   for (const std::string& sentence : assumptions) file["assumptions"].append(sentence);
   return laid_out(file, 0, 0) + "\n";
 }

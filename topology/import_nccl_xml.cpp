@@ -325,6 +325,7 @@ class Import {
     for (const NcclCpu& cpu : topology_.cpus) shape().cpu_numa.push_back(cpu.numa);
     const NcclCpu& first = topology_.cpus.front();
     if (first.vendor == "AuthenticAMD") node_.machine.cpu = "amd";
+    if (first.arch == "arm64") node_.machine.cpu = "arm";
     if (first.vendor == "GenuineIntel") node_.machine.cpu = "intel";
     const CpuLink between = cpu_link(first);
     shape().socket_link = between.rate;

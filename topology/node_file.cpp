@@ -196,7 +196,8 @@ class NodeReader {
     if (machine().intra == IntraNode::NvSwitch && !all_switched) {
       intra.fail("kind", "found \"nvswitch\", but not every GPU has nvswitch_links in the graph");
     }
-    if (machine().intra == IntraNode::NvLinkMesh && (shape.mesh.empty() || mesh_rings(shape.mesh, shape.gpus) == 0)) {
+    if (machine().intra == IntraNode::NvLinkMesh &&
+        (shape.mesh.empty() || mesh_rings(shape.mesh, shape.gpus) == 0)) {
       intra.fail("kind",
                  "found \"nvlink-mesh\", but the graph's nvlinks form no ring over all GPUs");
     }
@@ -334,7 +335,8 @@ class NodeReader {
     if (count == nodes_nics) return;
     NodeShape& shape = machine().shape;
     if (!shape.nic_parents.empty()) {
-      assume("node.nics: another number than the preset's, dealt out evenly over the PCIe switches");
+      assume(
+          "node.nics: another number than the preset's, dealt out evenly over the PCIe switches");
     }
     shape.nic_parents.clear();
     shape.nic_links.clear();
@@ -374,7 +376,7 @@ class NodeReader {
       node.host_memory_source = "cluster file " + node_.document().file();
     }
     if (host.has("cores")) node.host_cores = bounded_integer(host, "cores", 1, kMaxNodes);
-    if (host.has("cpu")) node.cpu = one_of(host, "cpu", {"intel", "amd"}, "CPU");
+    if (host.has("cpu")) node.cpu = one_of(host, "cpu", {"intel", "amd", "arm"}, "CPU");
     if (host.has("pcie")) node.host_link = positive_rate(host, "pcie");
     has_cpu_ = host.has("cpu");
     has_memory_bandwidth_ = host.has("memory_bandwidth");
