@@ -20,10 +20,10 @@ constexpr std::size_t kLineWidth = 100;
 
 /// Keys in the order of the schema; others follow by name.
 constexpr std::array kKeyOrder = {
-    "version", "name",           "node",       "gpu",     "gpus",     "intra",   "kind",
-    "nvlink",  "pcie",           "graph",      "cpus",    "cpu_link", "c2c",     "below",
-    "link",    "bandwidth",      "switches",   "nvlinks", "nics",     "between", "links",
-    "count",   "nvswitch_links", "efficiency", "nccl",    "host",     "nodes"};
+    "version",  "name",           "node", "gpu",    "intra", "graph",     "cpus",       "cpu_link",
+    "c2c",      "switches",       "gpus", "below",  "link",  "nvlinks",   "nics",       "between",
+    "links",    "nvswitch_links", "kind", "nvlink", "pcie",  "bandwidth", "efficiency", "nccl",
+    "channels", "speed",          "host", "nodes"};
 
 std::size_t key_rank(std::string_view key) {
   const auto* found = std::find(kKeyOrder.begin(), kKeyOrder.end(), key);

@@ -19,7 +19,7 @@ bool is_xml(std::string_view text) {
 
 std::string default_name(const std::string& file) {
   const std::string stem = std::filesystem::path(file).stem().string();
-  return stem.empty() || file == "-" ? "imported" : stem;
+  return stem.empty() || file == "stdin" ? "imported" : stem;
 }
 
 }  // namespace

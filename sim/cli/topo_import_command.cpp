@@ -1,5 +1,6 @@
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -33,6 +34,10 @@ void write_file(const std::string& path, const std::string& text) {
   }
 }
 
+std::string stem_of(const std::string& path) {
+  return std::filesystem::path(path).stem().string();
+}
+
 class TopoImportCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
@@ -44,7 +49,8 @@ class TopoImportCommand : public Command {
     app.add_option("--gpu", gpu_, "Kind of GPU, where the file does not tell: \"A100-SXM4-80\"");
     app.add_option("--nic-bandwidth", nic_bandwidth_,
                    "Peak of each NIC whose rate the file does not tell: \"200Gb/s\"");
-    app.add_option("--name", name_, "What the cluster is called (default: as the file)");
+    app.add_option("--name", name_,
+                   "What the cluster is called (default: as the file, or as -o names it)");
     app.add_option("-o,--output", output_, "Cluster file to write (default: standard output)");
     app.add_flag("--json", json_, "A report of the import as JSON, the cluster within");
   }
@@ -73,7 +79,7 @@ class TopoImportCommand : public Command {
   [[nodiscard]] ImportedNode import() const {
     ImportOptions options;
     options.gpu = gpu_;
-    options.name = name_;
+    options.name = name_.empty() && file_ == "-" ? stem_of(output_) : name_;
     if (!gpu_.empty()) static_cast<void>(gpu_spec(gpu_));  // a misspelt one fails here
     if (!nic_bandwidth_.empty()) options.nic_bandwidth = nic_bandwidth();
     const bool from_stdin = file_ == "-";
