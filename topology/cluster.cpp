@@ -5,16 +5,6 @@
 namespace zerosim {
 namespace {
 
-BytesPerSecond intra_node_capacity(const NcclGraph& nccl) {
-  return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * nccl.ring_efficiency * 1e9);
-}
-
-BytesPerSecond network_capacity(const Cluster& cluster) {
-  const int nics = cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
-  return BytesPerSecond(nics * cluster.node.nic_bandwidth.per_second() *
-                        cluster.node.nic_efficiency * cluster.fabric.efficiency);
-}
-
 BytesPerSecond host_link_share(const Cluster& cluster) {
   const int sharing = gpus_per_host_link(cluster.node.graph, cluster.gpus_per_node);
   return BytesPerSecond(cluster.node.host_link.per_second() / sharing);
@@ -26,12 +16,21 @@ bool has_nvlink(IntraNode intra) {
 
 }  // namespace
 
+BytesPerSecond ring_capacity(const NcclGraph& nccl) {
+  return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * nccl.ring_efficiency * 1e9);
+}
+
+int nics_in_use(const Cluster& cluster) {
+  return cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
+}
+
 BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind) {
   switch (kind) {
     case LinkClass::Kind::IntraNode:
-      return intra_node_capacity(cluster.node.nccl);
+      return ring_capacity(cluster.nccl());
     case LinkClass::Kind::Network:
-      return network_capacity(cluster);
+    case LinkClass::Kind::Fabric:
+      return BytesPerSecond(nics_in_use(cluster) * usable_nic_bandwidth(cluster).per_second());
     case LinkClass::Kind::HostToDevice:
     case LinkClass::Kind::DeviceToHost:
       return host_link_share(cluster);
@@ -47,8 +46,7 @@ BytesPerSecond usable_nic_bandwidth(const Cluster& cluster) {
 }
 
 FabricNetwork fabric_network(const Cluster& cluster) {
-  const int nics = cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
-  return {cluster.fabric, cluster.nodes, nics, usable_nic_bandwidth(cluster)};
+  return {cluster.fabric, cluster.nodes, nics_in_use(cluster), usable_nic_bandwidth(cluster)};
 }
 
 std::vector<LinkClass> link_classes(const Cluster& cluster) {
@@ -57,7 +55,7 @@ std::vector<LinkClass> link_classes(const Cluster& cluster) {
   const auto add = [&](Kind kind, const char* name) {
     classes.push_back({kind, name, link_capacity(cluster, kind)});
   };
-  add(Kind::IntraNode, has_nvlink(cluster.node.intra) ? "nvlink" : "pcie");
+  add(Kind::IntraNode, has_nvlink(cluster.intra()) ? "nvlink" : "pcie");
   if (cluster.nodes > 1) add(Kind::Network, "nic");
   add(Kind::HostToDevice, "h2d");
   add(Kind::DeviceToHost, "d2h");

@@ -34,7 +34,7 @@ class Sets {
     return i;
   }
   void join(int a, int b) {
-    const auto [first, second] = std::minmax(of(a), of(b));
+    const auto [first, second] = std::minmax({of(a), of(b)});
     parent_[static_cast<std::size_t>(second)] = first;
   }
   /// Members of each set, sets by first member.

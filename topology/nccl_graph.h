@@ -19,6 +19,10 @@
 
 namespace zerosim {
 
+/// How far rings between nodes may exceed those inside: the table of nccl_cost.md section 3 has 8 x
+/// 48 between H100 nodes, 12 x 30 inside.
+inline constexpr double kInterOverIntra = 384.0 / 360;
+
 /// Adapters between nodes and what is known of their kind.
 enum class NetworkKind { InfiniBand, Roce, Efa, Tcp };
 
@@ -66,5 +70,10 @@ void give_inter_rings(NcclGraph& graph, int channels, double gbps);
 
 /// NVLS heads and their one-node speed for `gpus` GPUs of an NVSwitch node: one head a GPU.
 void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus);
+
+/// Fills `cluster.settled` where perturbations take NVLinks away: all nodes use the channels that
+/// the worst one can carry. Does nothing where none is lost.
+/// \throws ConfigError  if more links are lost than there are; a mesh needs `peer`.
+void settle_nccl(Cluster& cluster);
 
 }  // namespace zerosim

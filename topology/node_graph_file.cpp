@@ -158,7 +158,7 @@ class GraphReader {
     if (!two) {
       entry.fail("between", format("expected the numbers of two GPUs, 0 to {}", shape_.gpus - 1));
     }
-    const auto [a, b] = std::minmax(static_cast<int>(ends[0]), static_cast<int>(ends[1]));
+    const auto [a, b] = std::minmax({static_cast<int>(ends[0]), static_cast<int>(ends[1])});
     for (const NvLinkPair& pair : shape_.mesh) {
       if (pair.a == a && pair.b == b) {
         entry.fail("between", format("GPUs {} and {} are joined twice; expected one entry", a, b));

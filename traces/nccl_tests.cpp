@@ -414,12 +414,12 @@ class Reader {
     timing.busbw = figure(row[first + 2], "busbw");
     note_digits(row[first + 1].text);
     note_digits(row[first + 2].text);
-    is_checked(row[first + 3]);
+    static_cast<void>(is_checked(row[first + 3]));
     return timing;
   }
 
   /// Under #wrong or error: a number, or "N/A".
-  bool is_checked(const Token& token) const {
+  [[nodiscard]] bool is_checked(const Token& token) const {
     if (token.text == "N/A") return false;
     if (!number_of<double>(token.text)) {
       throw TraceError(at(token), format("found \"{}\" under #wrong or error, expected a number or "

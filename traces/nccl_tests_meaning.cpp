@@ -113,8 +113,8 @@ std::optional<Interval> bus_ratio(const NcclTestsLog& log) {
 std::int64_t shares(const NcclTestsLog& log) {
   std::int64_t found = 0;
   for (const NcclTestsPoint& point : log.points) {
-    if (point.count <= 0) continue;
     const std::int64_t share = point.count * nccl_type_size(point.type);
+    if (share <= 0) continue;
     const std::int64_t here = point.size.count() / share;
     if (here * share != point.size.count() || (found != 0 && here != found)) return 0;
     found = here;
@@ -278,7 +278,7 @@ void undo_busbw_twice(NcclTestsLog& log, double factor) {
     point.out_of_place.algbw = point.out_of_place.busbw / factor;
     if (point.in_place) point.in_place->algbw = point.in_place->busbw / factor;
   }
-  log.notes.push_back(
+  log.notes.emplace_back(
       "the algbw column shows busbw, as old nccl-tests print it: algbw here is size / time");
 }
 
@@ -349,6 +349,7 @@ int nccl_type_size(std::string_view type) {
 const std::vector<std::string>& nccl_type_names() {
   static const std::vector<std::string> kAll = [] {
     std::vector<std::string> names;
+    names.reserve(kTypes.size());
     for (const TypeSize& type : kTypes) names.emplace_back(type.name);
     return names;
   }();
