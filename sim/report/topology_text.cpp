@@ -227,6 +227,7 @@ std::string mesh_line(const Cluster& cluster, int gpu) {
     }
   }
   std::vector<std::string> parts;
+  parts.reserve(peers.size());
   for (const auto& [rate, numbers] : peers) {
     parts.push_back(format("{:.4g} to {}", rate, ranges(numbers)));
   }
@@ -321,6 +322,7 @@ bool reads_alike(const Cluster& cluster, const Column& a, const Column& b) {
 
 std::vector<Column> matrix_columns(const Cluster& cluster) {
   std::vector<Column> columns;
+  columns.reserve(static_cast<std::size_t>(cluster.gpus_per_node));
   for (int i = 0; i < cluster.gpus_per_node; ++i) columns.push_back({DeviceKind::Gpu, i, i});
   for (int i = 0; i < cluster.node.nics; ++i) {
     const Column nic{DeviceKind::Nic, i, i};
@@ -408,6 +410,7 @@ class Summary {
     }
     add_network();
     if (summary_.fabric) add_fabric(*summary_.fabric);
+    add_unevenness();
     add_host();
     return out_;
   }
@@ -508,6 +511,15 @@ class Summary {
         "their NICs send",
         gb(*fabric.bisection), half,
         100 * fabric.bisection->per_second() / fabric.half_nics.per_second());
+  }
+
+  void add_unevenness() {
+    const Perturbations& uneven = cluster_.perturbations;
+    const std::size_t entries = uneven.gpus.size() + uneven.links.size() + uneven.jobs.size();
+    if (entries == 0) return;
+    line("uneven", format("{} perturbation(s), not in these figures; --classes shows what they set "
+                          "apart",
+                          entries));
   }
 
   void add_host() {
