@@ -5,6 +5,7 @@
 #include <charconv>
 #include <optional>
 
+#include "sim/base/hjson.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
@@ -391,6 +392,7 @@ class Parser {
 }  // namespace
 
 TopoMatrix parse_topo_matrix(std::string_view text, const std::string& file) {
+  internal::check_characters(text, file);
   return Parser(text, file).parse();
 }
 

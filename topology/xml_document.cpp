@@ -6,14 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/hjson.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
 
 XmlDocument::XmlDocument(std::string_view text, std::string file)
     : file_(std::move(file)), text_(text) {
-  const std::size_t nul = text_.find('\0');
-  if (nul != std::string::npos) throw ConfigError(place(nul), "found a NUL byte in XML");
+  internal::check_characters(text_, file_);
   const pugi::xml_parse_result result =
       document_.load_buffer(text_.data(), text_.size(), pugi::parse_default, pugi::encoding_utf8);
   if (!result) {

@@ -193,6 +193,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(TopoMatrix, EmptyTextIsRefused) {
   EXPECT_THAT(error_of(""), HasSubstr("topo:1: found no header with GPU0"));
   EXPECT_THAT(error_of("\n\n"), HasSubstr("found no header with GPU0"));
+  EXPECT_EQ(error_of(replaced(kMatrix, "NIC1", "NIC\xff")),
+            "topo:1:18: found byte 0xff that is not UTF-8");
+  EXPECT_EQ(error_of(replaced(kMatrix, "Legend", std::string("Leg\0end", 7))),
+            "topo:7:4: found a NUL byte, expected text");
 }
 
 // 3 x NV12 where one GPU has lost two of its links: 12, 12, 10.
@@ -419,6 +423,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& broken) { return replaced(replaced(broken.param.what, " ", "_"), "-", "_"); });
 
 TEST(ImportXml, WithoutGpusIsRefused) {
+  EXPECT_EQ(error_of(replaced(kXml, "mlx5_1", "mlx5\xc3")),
+            "topo:17:26: found byte 0xc3 that is not UTF-8");
   EXPECT_EQ(error_of("<system version=\"1\"><cpu numaid=\"0\">\n"
                      "<pci busid=\"1\" class=\"0x020000\"/></cpu></system>"),
             "topo:1:1: found no GPU (a <gpu>, or a class that begins with 0x03)");
