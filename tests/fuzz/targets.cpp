@@ -31,7 +31,7 @@ namespace {
 
 constexpr int kWorldSize = 8;
 
-constexpr std::array<Target, 10> kTargets = {{
+constexpr auto kTargets = std::to_array<Target>({
     {"hjson", hjson},
     {"ds_config", ds_config},
     {"model", model},
@@ -45,7 +45,7 @@ constexpr std::array<Target, 10> kTargets = {{
     {"nccl_xml", nccl_xml},
     {"cluster_file", cluster_file},
     {"nccl_tests", nccl_tests},
-}};
+});
 
 const Model& gpt2() {
   static const Model kModel = load_model("gpt2");

@@ -194,7 +194,7 @@ TEST(TopoMatrix, EmptyTextIsRefused) {
   EXPECT_THAT(error_of(""), HasSubstr("topo:1: found no header with GPU0"));
   EXPECT_THAT(error_of("\n\n"), HasSubstr("found no header with GPU0"));
   EXPECT_EQ(error_of(replaced(kMatrix, "NIC1", "NIC\xff")),
-            "topo:1:18: found byte 0xff that is not UTF-8");
+            "topo:1:20: found byte 0xff that is not UTF-8");
   EXPECT_EQ(error_of(replaced(kMatrix, "Legend", std::string("Leg\0end", 7))),
             "topo:7:4: found a NUL byte, expected text");
 }
