@@ -10,6 +10,9 @@ namespace {
 
 using Direction = Copy::Direction;
 
+// The test for overflow: is nan, is inf, either: a byte an element each (B5 item 1).
+constexpr int kMasks = 3;
+
 }  // namespace
 
 bool offloads_optimizer(const Strategy& strategy) {
@@ -31,11 +34,11 @@ void copy_number(RankProgramBuilder& builder, StreamId stream, Copy::Direction d
 }
 
 OptimizerOffload::OptimizerOffload(const FrameworkContext& context, const FlatLayout& layout,
-                                   Rank rank, StreamId reduction_stream)
+                                   StreamId reduction_stream)
     : strategy_(context.strategy),
       builder_(context.builder),
       layout_(layout),
-      rank_(rank.value()),
+      rank_(context.rank),
       reduction_stream_(reduction_stream),
       bytes_(dtype_bytes(model_dtype(strategy_.precision))),
       pinned_(strategy_.zero.offload_optimizer.pin_memory),
@@ -89,48 +92,88 @@ void OptimizerOffload::accumulate(ParameterId id, const MicroBatch& micro) {
   if (!kept.valid()) {
     kept = on_host(low(elements(id)), MemoryClass::Gradients, "accumulated_gradient", pinned_);
   }
+  move_accumulated(elements(id), 1, micro);
+}
+
+void OptimizerOffload::move_accumulated(std::int64_t whole, int tensors, const MicroBatch& micro) {
   if (micro.index > 0) {
-    copy(Direction::HostToDevice, low(elements(id)), "B6.2");
-    kernel("accumulate", low(elements(id)) * 3);
+    copy(Direction::HostToDevice, whole, bytes_, tensors);
+    kernel("accumulate", low(whole) * 3, tensors);
   }
   if (!micro.boundary) {
-    copy(Direction::DeviceToHost, low(elements(id)), "B6.2");
+    copy(Direction::DeviceToHost, whole, bytes_, tensors);
+  }
+}
+
+void OptimizerOffload::keep_for_others(const KeptGradients& others,
+                                       std::span<const ParameterId> flushed,
+                                       const MicroBatch& micro) {
+  if (micro.boundary) {
+    measured_.insert(measured_.end(), flushed.begin(), flushed.end());
+  }
+  const int tensors = std::max(1, others.tensors);
+  if (others.whole > 0 && accumulates_) {
+    move_accumulated(others.whole, tensors, micro);
+  }
+  if (others.own > 0 && micro.boundary) {
+    norm_kernel(others.own, tensors);
+    cast_kernel(others.own, tensors);
+    copy(Direction::DeviceToHost, others.own, kFp32, tensors);
+  }
+  if (others.whole > 0 && micro.boundary) {
+    overflow_kernel(others.whole, tensors);
+    for (int i = 0; i < others.tensors; ++i) {
+      copy_number(builder_, reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
+    }
   }
 }
 
 // An fp64 copy of my slice; the norm stays on the device until the step.
 void OptimizerOffload::measure_norm(ParameterId id) {
-  const std::int64_t mine = layout_.elements_on(id, rank_);
+  const std::int64_t mine = layout_.elements_on(id, rank_.value());
   BufferId fp64 = builder_.allocate(Bytes(mine) * kFp64, MemoryClass::TemporaryBuffers, "fp64_norm",
                                     reduction_stream_, "B6.2");
-  kernel("gradient_norm", Bytes(mine) * (bytes_ + 2 * kFp64), 2);
+  norm_kernel(mine, 1);
   builder_.free(fp64, "B6.2");
   builder_.free(norms_[id.index()], "B6.2");
   norms_[id.index()] = builder_.allocate(Bytes(kFp64), MemoryClass::TemporaryBuffers,
                                          "gradient_norm", reduction_stream_, "B6.2");
 }
 
+void OptimizerOffload::norm_kernel(std::int64_t own, int tensors) {
+  kernel("gradient_norm", Bytes(own) * (bytes_ + 2 * kFp64), 2 * tensors);
+}
+
 // As without offload (B5 item 1), of the whole parameter, and the host reads the answer.
 void OptimizerOffload::test_overflow(ParameterId id) {
-  constexpr int kMasks = 3;  // is nan, is inf, either: a byte each
   BufferId temporary =
       builder_.allocate(Bytes(elements(id)) * (kFp32 + kMasks), MemoryClass::TemporaryBuffers,
                         "overflow_check", reduction_stream_, "B6.2");
-  kernel("overflow_check", Bytes(elements(id)) * (bytes_ + 3 * kFp32 + kMasks), 6);
+  overflow_kernel(elements(id), 1);
   copy_number(builder_, reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
   builder_.free(temporary, "B6.2");
 }
 
+void OptimizerOffload::overflow_kernel(std::int64_t whole, int tensors) {
+  kernel("overflow_check", Bytes(whole) * (bytes_ + 3 * kFp32 + kMasks), 6 * tensors);
+}
+
 void OptimizerOffload::copy_to_fp32_gradient(ParameterId id) {
-  const std::int64_t mine = layout_.elements_on(id, rank_);
+  const std::int64_t mine = layout_.elements_on(id, rank_.value());
   BufferId fp32;
   if (bytes_ != kFp32) {
     fp32 = builder_.allocate(Bytes(mine) * kFp32, MemoryClass::TemporaryBuffers, "fp32_gradient",
                              reduction_stream_, "B6.2");
-    kernel("cast", Bytes(mine) * (bytes_ + kFp32));
   }
-  copy(Direction::DeviceToHost, Bytes(mine) * kFp32, "B6.2");
+  cast_kernel(mine, 1);
+  copy(Direction::DeviceToHost, mine, kFp32, 1);
   builder_.free(fp32, "B6.2");
+}
+
+void OptimizerOffload::cast_kernel(std::int64_t own, int tensors) {
+  if (bytes_ != kFp32) {
+    kernel("cast", Bytes(own) * (bytes_ + kFp32), tensors);
+  }
 }
 
 void OptimizerOffload::upload_overflow() {
@@ -138,12 +181,22 @@ void OptimizerOffload::upload_overflow() {
 }
 
 void OptimizerOffload::upload_norm(std::size_t group) {
-  for (const ParameterId id : layout_.groups[group].order) {
-    if (norms_[id.index()].valid()) {
-      copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp64, "B6.3");
-    }
+  for (int i = norms_to_read(group); i > 0; --i) {
+    copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp64, "B6.3");
   }
   copy_number(builder_, kComputeStream, Direction::HostToDevice, kFp32, "B6.3");
+}
+
+int OptimizerOffload::norms_to_read(std::size_t group) const {
+  int mine = 0;
+  std::vector<ParameterId> of_others;
+  for (const ParameterId id : layout_.groups[group].order) {
+    if (norms_[id.index()].valid()) ++mine;
+  }
+  for (const ParameterId id : measured_) {
+    if (layout_.group_of[id.index()] == static_cast<int>(group)) of_others.push_back(id);
+  }
+  return std::max(mine, most_kept_gradients(layout_, of_others).tensors);
 }
 
 void OptimizerOffload::read_norm() {
@@ -165,6 +218,7 @@ void OptimizerOffload::finish() {
   for (BufferId& norm : norms_) {
     builder_.free(norm, "B6.3");
   }
+  measured_.clear();
 }
 
 void OptimizerOffload::kernel(std::string_view name, Bytes bytes, int launches) {
@@ -172,12 +226,17 @@ void OptimizerOffload::kernel(std::string_view name, Bytes bytes, int launches) 
                   "B6.2");
 }
 
-void OptimizerOffload::copy(Direction direction, Bytes bytes, std::string_view rule) {
-  Copy copy;
-  copy.direction = direction;
-  copy.bytes = bytes;
-  copy.pinned = pinned_;
-  builder_.copy(reduction_stream_, copy, rule);
+// Tensor by tensor: all but one of them as small as can be.
+void OptimizerOffload::copy(Direction direction, std::int64_t elements, int element_bytes,
+                            int tensors) {
+  for (int i = 0; i < tensors; ++i) {
+    const std::int64_t part = i + 1 < tensors ? 1 : elements - i;
+    Copy copy;
+    copy.direction = direction;
+    copy.bytes = Bytes(part) * element_bytes;
+    copy.pinned = pinned_;
+    builder_.copy(reduction_stream_, copy, "B6.2");
+  }
 }
 
 void OptimizerOffload::pass(std::string_view name, Bytes bytes) {
