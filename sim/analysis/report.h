@@ -31,6 +31,12 @@ struct MemoryFailure {
   std::string part, phase, op;      ///< as the peak's
 };
 
+/// What the rank that holds least has at its peak.
+struct LeastMemory {
+  int rank = 0;
+  Bytes peak_allocated;
+};
+
 /// Per GPU, of the worst rank: a job from its initialisation to a steady step.
 ///
 /// The two peaks are those of the whole job on a GPU without limit, so that what does not fit has
@@ -56,9 +62,12 @@ struct MemoryReport {
   Seconds flush_time{0};
   std::optional<MemoryFailure> failure;
   Bytes capacity;
-  /// Host memory of a node at its largest (data/cases/README.md, `memory.host`).
+  /// Host memory of a node at its largest (data/cases/README.md, `memory.host`), as if all its
+  /// ranks held what this one does.
   Bytes host;
   int rank = 0;
+  /// The rank that holds least, where ranks differ.
+  std::optional<LeastMemory> least;
 };
 
 /// Of one steady optimizer step; the first four after `step` sum to it. An update on the CPU counts

@@ -51,7 +51,7 @@ PieceClasses classes_between(const Borders& borders, int ranks, KeyOf key_of) {
 }
 
 PieceClasses one_class(int ranks) {
-  return {{{0, ranks, 0}}, {Rank(0)}, {0}};
+  return {{{0, ranks, 0}}, {Rank(0)}, {0}, {}};
 }
 
 /// The same classes in each of the groups of `period` consecutive ranks.
@@ -94,7 +94,7 @@ PieceClasses partition_classes(const FlatLayout& layout, int ranks) {
       add_borders(begin, begin + layout.elements_of[id.index()], group.partition, borders);
     }
   }
-  return classes_between(borders, ranks, [&](Rank rank) {
+  PieceClasses classes = classes_between(borders, ranks, [&](Rank rank) {
     Key key;
     std::int64_t whole = 0;
     for (const FlatGroup& group : layout.groups) {
@@ -106,6 +106,14 @@ PieceClasses partition_classes(const FlatLayout& layout, int ranks) {
     }
     return std::pair(std::move(key), whole);
   });
+  for (const Rank rank : classes.lowest) {
+    std::vector<ParameterId>& parameters = classes.parameters.emplace_back();
+    for (const FlatGroup& group : layout.groups) {
+      for_each_piece(layout, group, rank,
+                     [&](ParameterId id, std::int64_t) { parameters.push_back(id); });
+    }
+  }
+  return classes;
 }
 
 std::int64_t sum(const std::vector<std::int64_t>& elements) {

@@ -32,8 +32,9 @@ namespace zerosim {
 struct PieceClasses {
   std::vector<ProgramRun> runs;  ///< all ranks in order; `program` is the class
   std::vector<Rank> lowest;      ///< rank of each class
-  /// What it holds in all: of gradients that touch its partition, whole; of what it updates.
+  /// What each holds in all: of parameters that touch its partition, whole; of what it updates.
   std::vector<std::int64_t> elements;
+  std::vector<std::vector<ParameterId>> parameters;  ///< stages 1 and 2: which those are
 };
 
 /// \param layout  of the strategy's flat tensors; not read where it has none.
