@@ -5,16 +5,6 @@
 namespace zerosim {
 namespace {
 
-BytesPerSecond intra_node_capacity(const NcclGraph& nccl) {
-  return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * nccl.ring_efficiency * 1e9);
-}
-
-BytesPerSecond network_capacity(const Cluster& cluster) {
-  const int nics = cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
-  return BytesPerSecond(nics * cluster.node.nic_bandwidth.per_second() *
-                        cluster.node.nic_efficiency * cluster.fabric.efficiency);
-}
-
 BytesPerSecond host_link_share(const Cluster& cluster) {
   const int sharing = gpus_per_host_link(cluster.node.graph, cluster.gpus_per_node);
   return BytesPerSecond(cluster.node.host_link.per_second() / sharing);
@@ -26,12 +16,26 @@ bool has_nvlink(IntraNode intra) {
 
 }  // namespace
 
+BytesPerSecond ring_capacity(const NcclGraph& nccl) {
+  return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * nccl.ring_efficiency * 1e9);
+}
+
+BytesPerSecond nic_capacity(const Cluster& cluster) {
+  return BytesPerSecond(cluster.node.nic_bandwidth.per_second() * cluster.node.nic_efficiency *
+                        cluster.fabric.efficiency);
+}
+
+int used_nics(const Cluster& cluster) {
+  return cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
+}
+
 BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind) {
   switch (kind) {
     case LinkClass::Kind::IntraNode:
-      return intra_node_capacity(cluster.node.nccl);
+      return ring_capacity(cluster.nccl());
     case LinkClass::Kind::Network:
-      return network_capacity(cluster);
+    case LinkClass::Kind::Fabric:
+      return BytesPerSecond(used_nics(cluster) * nic_capacity(cluster).per_second());
     case LinkClass::Kind::HostToDevice:
     case LinkClass::Kind::DeviceToHost:
       return host_link_share(cluster);
@@ -47,7 +51,7 @@ std::vector<LinkClass> link_classes(const Cluster& cluster) {
   const auto add = [&](Kind kind, const char* name) {
     classes.push_back({kind, name, link_capacity(cluster, kind)});
   };
-  add(Kind::IntraNode, has_nvlink(cluster.node.intra) ? "nvlink" : "pcie");
+  add(Kind::IntraNode, has_nvlink(cluster.intra()) ? "nvlink" : "pcie");
   if (cluster.nodes > 1) add(Kind::Network, "nic");
   add(Kind::HostToDevice, "h2d");
   add(Kind::DeviceToHost, "d2h");

@@ -43,6 +43,7 @@
 /// Not modelled yet: fabrics with more than one switch level, perturbed or mixed nodes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -114,15 +115,23 @@ struct NodeTemplate {
   std::string host_memory_source;        ///< where that figure comes from
   int host_cores = 0;
   std::string cpu;     ///< "intel", "amd": NCCL's row for multi-node LL
-  std::string source;  ///< where the figures come from
+  std::string source;     ///< where the figures come from
+  BytesPerSecond nvlink;  ///< peak of one NVLink, one direction; 0: none
 };
 
 /// Links that all ranks of the cluster load alike; one direction of one GPU's share.
 struct LinkClass {
-  enum class Kind { IntraNode, Network, HostToDevice, DeviceToHost, DeviceMemory };
+  /// Network: NICs; Fabric: what lies between them (fabric.h).
+  enum class Kind { IntraNode, Network, HostToDevice, DeviceToHost, DeviceMemory, Fabric };
   Kind kind = Kind::IntraNode;
   std::string name;         ///< "nvlink" or "pcie", "nic", "h2d", "d2h"
   BytesPerSecond capacity;  ///< what traffic can use of it
+};
+
+/// What NCCL does with the NVLinks that are left.
+struct SettledNccl {
+  IntraNode intra = IntraNode::NvSwitch;
+  NcclGraph graph;
 };
 
 struct Cluster {
@@ -135,7 +144,12 @@ struct Cluster {
   Perturbations perturbations;
   double price_per_gpu_hour = 0;  ///< 0: not given
   std::vector<std::string> assumptions;
+  /// Where NVLinks are lost (nccl_graph.h, `settle_nccl`): NCCL uses no more of any node than the
+  /// worst one has.
+  std::optional<SettledNccl> settled;
 
+  [[nodiscard]] const NcclGraph& nccl() const { return settled ? settled->graph : node.nccl; }
+  [[nodiscard]] IntraNode intra() const { return settled ? settled->intra : node.intra; }
   [[nodiscard]] int world_size() const { return nodes * gpus_per_node; }
   [[nodiscard]] const GpuSpec& gpu() const { return gpu_spec(node.gpu); }
   /// Total of one GPU, as the framework reports it.
@@ -158,7 +172,17 @@ struct Cluster {
 /// (`usable_memory_bandwidth`), and it belongs to a GPU, not to the cluster.
 [[nodiscard]] std::vector<LinkClass> link_classes(const Cluster& cluster);
 
-/// Capacity of one kind as above; of DeviceMemory the datasheet's rate.
+/// What a large ring inside a node moves per GPU and direction: channels x speed x efficiency.
+[[nodiscard]] BytesPerSecond ring_capacity(const NcclGraph& nccl);
+
+/// What one NIC moves in one direction: peak x NIC efficiency x fabric efficiency.
+[[nodiscard]] BytesPerSecond nic_capacity(const Cluster& cluster);
+
+/// NICs of a node that its used GPUs drive.
+[[nodiscard]] int used_nics(const Cluster& cluster);
+
+/// Capacity of one kind as above; of DeviceMemory the datasheet's rate. A fabric has no such figure:
+/// of Fabric that of Network.
 [[nodiscard]] BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind);
 
 /// Reads a preset's name ("dgx-a100-80") or a cluster file (examples/cluster.json).

@@ -61,6 +61,9 @@ constexpr std::array<std::array<double, 24>, 3> kTreeCorrection = {{
 /// Bytes on the wire per byte of data: LL sends 4 flag bytes with 4, LL128 8 with 120.
 constexpr PerProtocol kWireBytes = {2, 128.0 / 120, 1};
 
+/// NCCL's limit (MAXCHANNELS).
+constexpr int kMaxChannels = 64;
+
 /// Between nodes, and for NVLS (nccl_cost.md section 7.1 (ii)).
 constexpr double kKappa = 1.0;
 
@@ -92,7 +95,9 @@ struct Question {
   double size = 0;  ///< bytes
   int ranks = 1;
   int nodes = 1;
-  int side_by_side = 1;
+  int nics = 1;         ///< that the group drives on a node
+  int all_nics = 1;     ///< that all used GPUs of a node drive
+  double nic_gbps = 0;  ///< what one of them really gives
   const Generation* generation = nullptr;
   bool pcie = false;
   bool amd = false;
@@ -274,14 +279,32 @@ Line line(const Question& q, Algorithm algorithm, Protocol protocol) {
   return {latency(q, algorithm, protocol), algorithm_bandwidth(q, algorithm, protocol)};
 }
 
+/// Nodes that NVLink joins reduce in the switch together: one head for each GPU of all of them.
+void join_heads(int joined_nodes, NcclGraph& graph) {
+  graph.nvls_heads *= joined_nodes;
+  graph.nvls_head_gbps /= joined_nodes;
+}
+
+/// NCCL gives a GPU the NICs next to it: a group has its part of the channels of all, and one on
+/// several nodes that NVLink joins has those of each.
+void set_network(const Cluster& cluster, const CollectiveGroup& group, Question& q) {
+  const int of_node = std::max(1, used_nics(cluster));
+  q.all_nics = of_node * cluster.fabric.nvlink_domain_nodes;
+  q.nics = group.nics > 0 ? group.nics : q.all_nics;
+  q.nic_gbps = nic_capacity(cluster).gb_per_second();
+  const auto part = [&](int of_all) { return (of_all * q.nics + of_node - 1) / of_node; };
+  q.graph.inter_ring_channels = part(q.graph.inter_ring_channels);
+  q.graph.inter_ctas = std::min(kMaxChannels, part(q.graph.inter_ctas));
+  if (q.nics < q.all_nics) q.graph.nvls_heads = 0;  // in-switch reduction is among all GPUs
+}
+
 /// As NCCL sees it: its own speeds of the network.
 Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
                   const CollectiveGroup& group) {
   ZS_CHECK(size >= Bytes(0), "a collective of negative size");
   ZS_CHECK(group.ranks >= group.nodes && group.nodes >= 1, "a group without a rank on each node");
-  ZS_CHECK(group.nodes == 1 || cluster.node.nccl.inter_ring_channels > 0,
-           "nodes without a network");
-  const IntraNode intra = cluster.node.intra;
+  ZS_CHECK(group.nodes == 1 || cluster.nccl().inter_ring_channels > 0, "nodes without a network");
+  const IntraNode intra = cluster.intra();
   Question q;
   q.op = op;
   q.size = static_cast<double>(size.count());
@@ -290,28 +313,19 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   q.generation = &generation_of(cluster.gpu());
   q.pcie = intra == IntraNode::Pcie || intra == IntraNode::PcieHostStaged;
   q.amd = cluster.node.cpu == "amd";
-  q.graph = cluster.node.nccl;
-  q.side_by_side = group.side_by_side;
+  q.graph = cluster.nccl();
   q.extra_network_latency = q.graph.extra_network_latency_us;
-  if (q.side_by_side > 1 && !q.one_node()) {
-    // NCCL gives a GPU the NICs next to it: its part of the channels of all.
-    const auto part = [&](int channels) {
-      return (channels + q.side_by_side - 1) / q.side_by_side;
-    };
-    q.graph.inter_ring_channels = part(q.graph.inter_ring_channels);
-    q.graph.inter_ctas = part(q.graph.inter_ctas);
-    q.graph.nvls_heads = 0;  // in-switch reduction is among all GPUs of a node
-  }
+  join_heads(cluster.fabric.nvlink_domain_nodes, q.graph);
+  if (!q.one_node()) set_network(cluster, group, q);
   return q;
 }
 
 /// The same question with what the links really give.
-Question real(const Cluster& cluster, Question q) {
+Question real(const CollectiveGroup& group, Question q) {
   q.graph.ring_channel_gbps *= q.graph.ring_efficiency;
   if (q.one_node()) return q;
-  q.switch_latency = cluster.fabric.hop_latency.count() * 1e6;
-  const double network =
-      link_capacity(cluster, LinkClass::Kind::Network).gb_per_second() / q.side_by_side;
+  q.switch_latency = group.network_latency.count() * 1e6;
+  const double network = q.nics * q.nic_gbps;
   NcclGraph& graph = q.graph;
   if (graph.inter_ring_channels > 0) {
     graph.inter_ring_channel_gbps =
@@ -389,13 +403,12 @@ Bytes whole(double bytes) {
   return Bytes(static_cast<std::int64_t>(std::llround(bytes)));
 }
 
-/// Bytes that leave each node, of all groups side by side: of a ring what a rank sends; in an
-/// all-to-all each GPU has its own for the other nodes.
+/// Bytes that leave each node: of a ring what a rank sends; in an all-to-all each GPU has its own
+/// for the other nodes.
 double leaves_node(const Question& q, const CollectiveCost& cost) {
   if (q.one_node()) return 0;
-  auto bytes = static_cast<double>(cost.sent_per_rank.count());
-  if (q.op == CollectiveOp::AllToAll) bytes = q.gpus() * q.size * (q.nodes - 1) / q.nodes;
-  return bytes * q.side_by_side;
+  if (q.op == CollectiveOp::AllToAll) return q.gpus() * q.size * (q.nodes - 1) / q.nodes;
+  return static_cast<double>(cost.sent_per_rank.count());
 }
 
 /// Bytes on the links: (transfer x capacity) on the narrowest class, the wire's bytes on a wider
@@ -403,8 +416,10 @@ double leaves_node(const Question& q, const CollectiveCost& cost) {
 void add_link_loads(const Cluster& cluster, const Question& q, Protocol protocol,
                     double transfer_us, CollectiveCost& cost) {
   using Kind = LinkClass::Kind;
+  const double intra = link_capacity(cluster, Kind::IntraNode).per_second();
+  const double network = q.nics * q.nic_gbps * 1e9;
   const auto whole_share = [&](Kind kind) {
-    return transfer_us * 1e-6 * link_capacity(cluster, kind).per_second();
+    return transfer_us * 1e-6 * (kind == Kind::IntraNode ? intra : network);
   };
   if (q.one_node()) {
     cost.loads.push_back({Kind::IntraNode, whole(whole_share(Kind::IntraNode))});
@@ -412,20 +427,25 @@ void add_link_loads(const Cluster& cluster, const Question& q, Protocol protocol
   }
   const double wire = static_cast<double>(cost.sent_per_rank.count()) * kWireBytes[at(protocol)];
   const bool uses_intra = q.gpus() > 1;
-  const bool network_is_narrow = !uses_intra || link_capacity(cluster, Kind::Network) <=
-                                                    link_capacity(cluster, Kind::IntraNode);
+  const bool network_is_narrow = !uses_intra || network <= intra;
   const auto load = [&](Kind kind, bool is_narrow, double bytes) {
     const double share = whole_share(kind);
     cost.loads.push_back({kind, whole(is_narrow ? share : std::min(bytes, share))});
   };
   if (uses_intra) load(Kind::IntraNode, !network_is_narrow, wire);
-  load(Kind::Network, network_is_narrow, leaves_node(q, cost) * kWireBytes[at(protocol)]);
+  const double leaves = leaves_node(q, cost) * kWireBytes[at(protocol)];
+  load(Kind::Network, network_is_narrow, leaves);
+  load(Kind::Fabric, false, leaves);
 }
 
 Seconds longest_load(const CollectiveCost& cost, const Cluster& cluster) {
   Seconds longest{0};
   for (const LinkLoad& load : cost.loads) {
+    if (load.kind == LinkClass::Kind::Fabric) continue;
     BytesPerSecond capacity = link_capacity(cluster, load.kind);
+    if (load.kind == LinkClass::Kind::Network && cost.nics > 0) {
+      capacity = BytesPerSecond(cost.nics * nic_capacity(cluster).per_second());
+    }
     if (load.kind == LinkClass::Kind::DeviceMemory) {
       capacity = BytesPerSecond(capacity.per_second() * kUsableMemory);
     }
@@ -495,7 +515,7 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
   const Question nominal = question(cluster, op, size, group);
   if (group.ranks == 1 || size == Bytes(0)) return cost;
   const Choice choice = choose(nominal);
-  const Question q = real(cluster, nominal);
+  const Question q = real(group, nominal);
   const Line chosen = line(q, choice.algorithm, choice.protocol);
   const double transfer = chosen.transfer(q.size);
   cost.algorithm = choice.algorithm;
@@ -503,6 +523,7 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
   cost.ctas = channel_blocks(q, choice);
   cost.sent_per_rank = ring_bytes_sent(op, size, group.ranks);
   cost.inter_node = Bytes(std::llround(leaves_node(q, cost)));
+  if (!q.one_node()) cost.nics = q.nics;
   add_link_loads(cluster, q, choice.protocol, transfer, cost);
   // Loads are whole bytes: the delay makes up for what rounding took.
   const Seconds transfer_time = longest_load(cost, cluster);

@@ -42,13 +42,16 @@ enum class Protocol { LowLatency, LowLatency128, Simple };
 /// Ranks that take part: `ranks` in all, spread evenly over `nodes`.
 struct CollectiveGroup {
   int ranks = 1;
-  int nodes = 1;
-  /// Groups alike on the same nodes that do the same at the same time: each has this share of the
-  /// NICs. Loads on the network are those of all.
-  int side_by_side = 1;
+  int nodes = 1;  ///< as NCCL counts them: GPUs that NVLink joins are on one
+  int nics = 0;   ///< that the group drives on each of them; 0: all that the used GPUs drive
+  /// Of the fabric's switches, mean over the steps of the ring from node to node.
+  Seconds network_latency{0};
+  bool operator==(const CollectiveGroup&) const = default;
 };
 
-/// Bytes on one link of a class.
+/// Bytes on one link of a class. Of Network what all NICs of the group on one node move together;
+/// of Fabric the same without what a protocol's limits take of a NIC (bytes on the wire): what a
+/// ring sends from one node to the next.
 struct LinkLoad {
   LinkClass::Kind kind = LinkClass::Kind::IntraNode;
   Bytes bytes;
@@ -61,10 +64,11 @@ struct CollectiveCost {
   std::vector<LinkLoad> loads;  ///< transfer part, device memory traffic included
   int ctas = 0;                 ///< SMs held from launch to end
   Bytes sent_per_rank;          ///< ring counting, section 1: for reports
-  /// What leaves each node: V of section 1 of each such group, as a ring does; 0 on one node.
+  /// What this group sends out of each node: V of section 1, as a ring does; 0 on one node.
   Bytes inter_node;
+  int nics = 0;  ///< of each node, among which the load of the network spreads; 0: all used ones
   /// Without contention: delay + the longest of the loads, device memory at 0.85 of its datasheet
-  /// rate.
+  /// rate. A fabric narrower than the NICs is for the engine to find out.
   [[nodiscard]] Seconds idle_time(const Cluster& cluster) const;
 };
 

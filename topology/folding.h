@@ -18,6 +18,14 @@
 ///
 /// The expanded cluster is never built: ranks and NICs are numbers, uneven ones are listed
 /// (perturbation.h), and a rank's own links are part of its colour.
+///
+/// What an instance loads (instances.h): the ring and host links of its ranks, wholly; on each of
+/// its nodes the NICs that its GPUs drive, evenly; between one node and the next, around the ring,
+/// the links of the fabric on the way. Trees load the fabric as rings do. Of an all-to-all each
+/// node sends an equal part to every other, by the same ways.
+///
+/// Not modelled: what a slow PCIe slot takes from the GPU's way to its NIC, rings in an order other
+/// than that of ranks.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +43,12 @@ enum class FoldMode {
   Off,    ///< every rank is a class of its own
 };
 
-/// A communicator's shape: `size` ranks, `stride` apart; its instances tile the ranks.
+/// A communicator's shape: `size` ranks, `stride` apart; its instances tile the ranks: of each
+/// block of size x stride ranks, every rank below `stride` begins one.
 struct GroupPattern {
   int size = 1;
   int stride = 1;
+  bool all_to_all = false;  ///< some of its collectives are (costs a way for every pair of nodes)
 };
 
 /// Consecutive ranks that run the same program.
@@ -50,8 +60,8 @@ struct RankRun {
 
 /// A link of the simulation. It stands for `multiplicity` alike.
 struct FoldedLink {
-  LinkClass::Kind kind = LinkClass::Kind::IntraNode;
-  std::string name;  ///< of the first of its class: "node3.nic0"
+  LinkClass::Kind kind = LinkClass::Kind::IntraNode;  ///< never DeviceMemory: it is the engine's
+  std::string name;                                   ///< of the first of its class: "node3.nic0"
   BytesPerSecond capacity;
   std::int64_t multiplicity = 1;
 };
@@ -60,25 +70,34 @@ struct RankClass {
   int representative = 0;  ///< the lowest rank of the class
   int multiplicity = 1;
   int program = 0;
-  int gpu = 0;  ///< index into Folding::gpus
-  double gpu_speed = 1;
+  int gpu = 0;              ///< index into Folding::gpus
+  double gpu_speed = 1;     ///< arithmetic
+  double memory_speed = 1;  ///< device memory
   double host_speed = 1;
   /// Links that are its own: indices into Folding::links; -1: there is none.
-  int intra_link = -1, host_to_device = -1, device_to_host = -1, device_memory = -1;
+  int intra_link = -1, host_to_device = -1, device_to_host = -1;
 };
 
-/// A collective that costs V bytes on links of a kind puts `share` V on this one.
+/// A collective that costs V bytes on links of a kind (LinkLoad) puts `share` V on this one, an
+/// all-to-all `exchange_share` V.
 struct LinkShare {
   int link = 0;
   double share = 1;
+  double exchange_share = 1;
 };
 
 /// Instances of one communicator that behave alike.
 struct InstanceClass {
   std::vector<int> ranks;  ///< rank classes that meet in it
   CollectiveGroup shape;
-  std::vector<LinkShare> links;
+  std::vector<LinkShare> links;  ///< NICs and fabric; those of the ranks are with the ranks
   int multiplicity = 1;
+};
+
+/// Bursts of another job on a link.
+struct LinkBursts {
+  int link = 0;
+  int job = 0;  ///< index into Perturbations::jobs
 };
 
 struct Folding {
@@ -88,10 +107,16 @@ struct Folding {
   std::vector<std::vector<InstanceClass>> groups;  ///< by communicator
   std::vector<std::vector<int>> instance_of;       ///< by communicator and rank class
   std::vector<int> class_of_rank;                  ///< empty: one class
+  std::vector<LinkBursts> bursts;
 };
+
+/// Index of the class of a rank.
+[[nodiscard]] int class_of(const Folding& folding, int rank);
 
 /// \param runs    cover all ranks of the cluster that take part, in order
 /// \param groups  communicators of the Program, in its order
+/// \throws ConfigError      if a perturbation names what is not there or leaves nothing of a link
+/// \throws SimulationError  if the instances of a group do not tile the ranks
 [[nodiscard]] Folding fold(const Cluster& cluster, const std::vector<RankRun>& runs,
                            const std::vector<GroupPattern>& groups, FoldMode mode);
 

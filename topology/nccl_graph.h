@@ -49,4 +49,9 @@ void set_inter_node(NcclGraph& graph, const GpuSpec& gpu, int nics, BytesPerSeco
 /// NVLS heads and their one-node speed for `gpus` GPUs of an NVSwitch node: one head a GPU.
 void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus);
 
+/// Fills `cluster.settled` where perturbations take NVLinks away: all nodes use the channels that
+/// the worst one can carry. Does nothing where none is lost.
+/// \throws ConfigError  if more links are lost than there are; a mesh needs `peer`.
+void settle_nccl(Cluster& cluster);
+
 }  // namespace zerosim

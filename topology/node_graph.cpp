@@ -156,14 +156,20 @@ struct IsHostLink {
   bool operator()(const Edge& edge) const { return (*graph)[edge].kind != LinkKind::NvLink; }
 };
 
-/// Devices from `from` to `to` over PCIe and CPUs, both ends included; the shortest such path.
-std::vector<Vertex> host_path(const NodeGraph& graph, Vertex from, Vertex to) {
+/// Of each device the one before it on the shortest way from `from` over PCIe and CPUs; itself if
+/// there is no way.
+std::vector<Vertex> host_tree(const NodeGraph& graph, Vertex from) {
   const boost::filtered_graph<NodeGraph, IsHostLink> host(graph, IsHostLink{&graph});
   std::vector<Vertex> before(boost::num_vertices(graph));
   for (std::size_t i = 0; i < before.size(); ++i) before[i] = i;
   boost::breadth_first_search(host, from,
                               boost::visitor(boost::make_bfs_visitor(boost::record_predecessors(
                                   before.data(), boost::on_tree_edge()))));
+  return before;
+}
+
+/// Devices from `from` to `to`, both ends included.
+std::vector<Vertex> host_path(const std::vector<Vertex>& before, Vertex from, Vertex to) {
   if (from != to && before[to] == to) return {};
   std::vector<Vertex> path{to};
   while (path.back() != from) path.push_back(before[path.back()]);
@@ -171,8 +177,9 @@ std::vector<Vertex> host_path(const NodeGraph& graph, Vertex from, Vertex to) {
   return path;
 }
 
-PathKind host_path_kind(const NodeGraph& graph, Vertex from, Vertex to) {
-  const std::vector<Vertex> path = host_path(graph, from, to);
+PathKind host_path_kind(const NodeGraph& graph, const std::vector<Vertex>& before, Vertex from,
+                        Vertex to) {
+  const std::vector<Vertex> path = host_path(before, from, to);
   if (path.empty()) return PathKind::None;
   const auto count = [&](DeviceKind kind) {
     return std::count_if(path.begin(), path.end(), [&](Vertex v) { return graph[v].kind == kind; });
@@ -305,12 +312,28 @@ PathKind gpu_path(const NodeGraph& graph, int gpu_a, int gpu_b) {
     if (graph[v].kind == DeviceKind::NvSwitch) return PathKind::NvSwitch;
     by_gpu = true;
   }
-  return by_gpu ? PathKind::NvLinkViaGpu : host_path_kind(graph, a, b);
+  return by_gpu ? PathKind::NvLinkViaGpu : host_path_kind(graph, host_tree(graph, a), a, b);
 }
 
 PathKind nic_path(const NodeGraph& graph, int gpu, int nic) {
-  return host_path_kind(graph, device(graph, DeviceKind::Gpu, gpu),
-                        device(graph, DeviceKind::Nic, nic));
+  const Vertex from = device(graph, DeviceKind::Gpu, gpu);
+  return host_path_kind(graph, host_tree(graph, from), from, device(graph, DeviceKind::Nic, nic));
+}
+
+std::vector<int> nearest_nics(const NodeGraph& graph, int gpu) {
+  const Vertex from = device(graph, DeviceKind::Gpu, gpu);
+  const std::vector<Vertex> before = host_tree(graph, from);
+  std::vector<int> nearest;
+  PathKind best = PathKind::None;
+  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
+    if (graph[v].kind != DeviceKind::Nic) continue;
+    const PathKind kind = host_path_kind(graph, before, from, v);
+    if (kind < best) nearest.clear();
+    best = std::min(best, kind);
+    if (kind == best) nearest.push_back(graph[v].index);
+  }
+  std::sort(nearest.begin(), nearest.end());
+  return nearest;
 }
 
 BytesPerSecond nvlink_bandwidth(const NodeGraph& graph, int gpu) {

@@ -72,6 +72,9 @@ enum class PathKind {
 /// Sum of the NVLinks between two GPUs, one direction; 0 if none joins them directly.
 [[nodiscard]] BytesPerSecond nvlink_pair_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b);
 
+/// NICs that a GPU drives: those at the best kind of path, in order (NCCL's choice, too).
+[[nodiscard]] std::vector<int> nearest_nics(const NodeGraph& graph, int gpu);
+
 /// NICs that one of the first `gpus` GPUs reaches without passing a CPU; all of them if none is so
 /// near.
 [[nodiscard]] int reachable_nics(const NodeGraph& graph, int gpus);

@@ -69,21 +69,26 @@ class InternedStrings {
 /// Writes one packet after the other: messages of one field that follow each other are one message.
 class PerfettoWriter {
  public:
-  PerfettoWriter(const Program& program, std::ostream& out) : program_(&program), out_(&out) {
+  PerfettoWriter(const Program& program, const Timeline& timeline, std::ostream& out)
+      : program_(&program), ranks_(timeline.ranks), out_(&out) {
+    for (std::size_t i = 0; ranks_.empty() && i < program.ranks.size(); ++i) {
+      const RankProgram& rank = program.ranks[i];
+      ranks_.push_back({static_cast<int>(i), rank.representative.value(), rank.multiplicity});
+    }
     std::uint64_t next = 1;
-    for (const RankProgram& rank : program.ranks) {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
       tracks_.push_back({next, next + 1, next + 2, next + 3});
-      next += 3 + rank.streams.size();
+      next += 3 + rank(static_cast<int>(i)).streams.size();
     }
   }
 
   void write(const Timeline& timeline, const std::vector<MemorySample>* samples) {
-    for (std::size_t i = 0; i < program_->ranks.size(); ++i) {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
       describe_rank(i, samples != nullptr && i == 0);
     }
     for (const HostSpan& span : timeline.host_spans) write_host_span(span);
     for (const Span& span : timeline.spans) write_span(span);
-    if (samples != nullptr && !program_->ranks.empty()) {
+    if (samples != nullptr && !ranks_.empty()) {
       for (const MemorySample& sample : *samples) write_sample(sample);
     }
   }
@@ -98,9 +103,10 @@ class PerfettoWriter {
   };
 
   [[nodiscard]] const RankProgram& rank(int rank_class) const {
-    ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < program_->ranks.size(),
+    ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
              "the timeline is the program's");
-    return program_->ranks[static_cast<std::size_t>(rank_class)];
+    const int program = ranks_[static_cast<std::size_t>(rank_class)].program;
+    return program_->ranks[static_cast<std::size_t>(program)];
   }
 
   [[nodiscard]] const Op& op_of(int rank_class, OpId id) const {
@@ -135,10 +141,11 @@ class PerfettoWriter {
   // Tracks.
 
   void describe_rank(std::size_t rank_class, bool has_memory) {
-    const RankProgram& rank = program_->ranks[rank_class];
+    const RankProgram& rank = this->rank(static_cast<int>(rank_class));
+    const TimelineRank& stands_for = ranks_[rank_class];
     const auto pid = static_cast<int>(rank_class) + 1;  // 0 is the kernel's
-    std::string name = format("rank {}", rank.representative.value());
-    if (rank.multiplicity > 1) name += format(" ({} ranks alike)", rank.multiplicity);
+    std::string name = format("rank {}", stands_for.representative);
+    if (stands_for.multiplicity > 1) name += format(" ({} ranks alike)", stands_for.multiplicity);
 
     perfetto::TrackDescriptor& process = *packet().mutable_track_descriptor();
     process.set_uuid(tracks_[rank_class].process);
@@ -286,6 +293,7 @@ class PerfettoWriter {
   }
 
   const Program* program_;
+  std::vector<TimelineRank> ranks_;  ///< by rank class
   std::ostream* out_;
   std::vector<Tracks> tracks_;  ///< by rank class
   perfetto::Trace trace_;       ///< holds the packet that is being made
@@ -299,7 +307,7 @@ class PerfettoWriter {
 
 void write_perfetto(const Program& program, const Timeline& timeline,
                     const std::vector<MemorySample>* samples, std::ostream& out) {
-  PerfettoWriter(program, out).write(timeline, samples);
+  PerfettoWriter(program, timeline, out).write(timeline, samples);
   if (!out.flush()) {
     throw BackendError("the trace cannot be written: the output takes no more; is the disk full?");
   }

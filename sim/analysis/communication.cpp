@@ -53,21 +53,35 @@ double Volume::in_units_of(Bytes parameter_bytes) const {
          static_cast<double>(parameter_bytes.count());
 }
 
+namespace {
+
+/// Groups alike that are on each node of one that lies so.
+int groups_on_a_node(const Cluster& cluster, const CollectiveGroup& shape) {
+  const int gpus = cluster.gpus_per_node * cluster.fabric.nvlink_domain_nodes;
+  const int of_group = (shape.ranks + shape.nodes - 1) / shape.nodes;
+  return std::max(1, gpus / of_group);
+}
+
+}  // namespace
+
 CommunicationReport count_communication(const Program& program, const Cluster& cluster) {
   struct Sent {
     Bytes bytes;
     Bytes inter_node;
   };
   std::map<std::tuple<CollectiveKind, Bytes, GroupId>, Sent> known;  // a step repeats few sizes
+  std::map<GroupId, CollectiveGroup> shapes;
   CommunicationReport report;
   for_each_collective(program, [&](const Collective& collective, const ProcessGroup& group) {
     const Bytes size = collective_size(collective);
     const auto [entry, added] = known.try_emplace({collective.kind, size, collective.group});
     Sent& sent = entry->second;
     if (added) {
+      const auto [shape, is_new] = shapes.try_emplace(collective.group);
+      if (is_new) shape->second = placement(cluster, group);
       const CollectiveCost cost =
-          collective_cost(cluster, collective_op(collective.kind), size, placement(cluster, group));
-      sent = {cost.sent_per_rank, cost.inter_node};
+          collective_cost(cluster, collective_op(collective.kind), size, shape->second);
+      sent = {cost.sent_per_rank, cost.inter_node * groups_on_a_node(cluster, shape->second)};
     }
     OperationTotals& totals = report.by_operation[std::string(to_string(collective.kind))];
     ++totals.calls;

@@ -92,10 +92,10 @@ std::vector<bool> communication_streams(const Program& program, const RankProgra
 }
 
 /// When each operation of one rank class was issued, ready and over.
-class RankRun {
+class ClassRun {
  public:
-  RankRun(const Program& program, const Timeline& timeline, int rank_class)
-      : rank_(program.ranks[static_cast<std::size_t>(rank_class)]),
+  ClassRun(const Program& program, const Timeline& timeline, int rank_class)
+      : rank_(program.ranks[static_cast<std::size_t>(program_of(timeline, rank_class))]),
         serves_communication_(communication_streams(program, rank_)),
         issued_(rank_.ops.size()),
         ready_(rank_.ops.size()),
@@ -200,7 +200,7 @@ class RankRun {
 /// Walks the compute stream through an interval of time and books every instant of it once.
 class StepSplit {
  public:
-  StepSplit(const RankRun& run, const Interval& step) : run_(run), step_(step), now_(step.begin) {
+  StepSplit(const ClassRun& run, const Interval& step) : run_(run), step_(step), now_(step.begin) {
     for (std::size_t i = 0; i < run_.program().ops.size(); ++i) {
       const Op& op = run_.program().ops[i];
       if (on_compute_stream(op) && run_.end(i) > step_.begin) walk(op, i);
@@ -288,7 +288,7 @@ class StepSplit {
     book(host_, end);
   }
 
-  const RankRun& run_;
+  const ClassRun& run_;
   Interval step_;
   Seconds now_;
   std::size_t next_host_span_ = 0;
@@ -299,7 +299,7 @@ class StepSplit {
 /// at the borders of the phases would time them.
 class PhaseTimes {
  public:
-  PhaseTimes(const RankRun& run, int step, Seconds begin) : begin_(begin) {
+  PhaseTimes(const ClassRun& run, int step, Seconds begin) : begin_(begin) {
     const std::vector<Op>& ops = run.program().ops;
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
@@ -345,7 +345,8 @@ class PhaseTimes {
 }  // namespace
 
 TimeReport split_step(const Program& program, const Timeline& timeline, int rank_class) {
-  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < program.ranks.size(),
+  const std::size_t classes = timeline.ranks.empty() ? program.ranks.size() : timeline.ranks.size();
+  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < classes,
            "the rank class exists");
   ZS_CHECK(
       program.steps >= 1 && timeline.step_ends.size() == static_cast<std::size_t>(program.steps),
@@ -353,7 +354,7 @@ TimeReport split_step(const Program& program, const Timeline& timeline, int rank
   const std::size_t last = timeline.step_ends.size() - 1;
   const Interval step{last > 0 ? timeline.step_ends[last - 1] : Seconds(0),
                       timeline.step_ends[last]};
-  const RankRun run(program, timeline, rank_class);
+  const ClassRun run(program, timeline, rank_class);
   TimeReport time;
   time.step = step.end - step.begin;
   StepSplit(run, step).report(time);

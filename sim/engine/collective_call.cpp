@@ -1,6 +1,7 @@
 #include "sim/engine/collective_call.h"
 
-#include <algorithm>
+#include "sim/base/error.h"
+#include "topology/instances.h"
 
 namespace zerosim {
 
@@ -22,12 +23,33 @@ CollectiveOp collective_op(CollectiveKind kind) {
   return CollectiveOp::AllReduce;
 }
 
+std::vector<RankRun> rank_runs(const Program& program) {
+  std::vector<RankRun> runs;
+  for (std::size_t i = 0; i < program.ranks.size(); ++i) {
+    const int first = i == 0 ? 0 : program.ranks[i].representative.value();
+    if (i > 0) {
+      ZS_CHECK(first > runs.back().first, "rank programs in the order of their representatives");
+      runs.back().count = first - runs.back().first;
+    }
+    runs.push_back({first, program.world_size - first, static_cast<int>(i)});
+  }
+  return runs;
+}
+
+std::vector<GroupPattern> group_patterns(const Program& program) {
+  std::vector<GroupPattern> patterns;
+  patterns.reserve(program.groups.size());
+  for (const ProcessGroup& group : program.groups) patterns.push_back({group.size, group.stride});
+  for (const RankProgram& rank : program.ranks) {
+    for (const Collective& call : rank.collectives) {
+      if (call.kind == CollectiveKind::AllToAll) patterns[call.group.index()].all_to_all = true;
+    }
+  }
+  return patterns;
+}
+
 CollectiveGroup placement(const Cluster& cluster, const ProcessGroup& group) {
-  const int per_node = std::max(1, cluster.gpus_per_node);
-  const int last = (group.size - 1) * group.stride;
-  // Far apart, each rank has a node of its own.
-  const int nodes = std::min(group.size, last / per_node + 1);
-  return {group.size, nodes, nodes > 1 ? std::min(group.stride, per_node) : 1};
+  return group_shape(cluster, {group.size, group.stride});
 }
 
 }  // namespace zerosim

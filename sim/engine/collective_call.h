@@ -3,15 +3,22 @@
 /// covers.
 #pragma once
 
+#include <vector>
+
 #include "sim/program/program.h"
 #include "topology/collective_model.h"
+#include "topology/folding.h"
 
 namespace zerosim {
 
 [[nodiscard]] CollectiveOp collective_op(CollectiveKind kind);
 
-/// Nodes that a group covers: ranks fill nodes one after the other. Of groups whose ranks are not
-/// neighbours, as many lie side by side on a node as ranks lie between two.
+/// Runs of ranks and their programs, for `fold`: each program's ranks begin at its representative.
+[[nodiscard]] std::vector<RankRun> rank_runs(const Program& program);
+/// Communicators of a program, for `fold`.
+[[nodiscard]] std::vector<GroupPattern> group_patterns(const Program& program);
+
+/// Where the instance of a group lies that rank 0 is in.
 [[nodiscard]] CollectiveGroup placement(const Cluster& cluster, const ProcessGroup& group);
 
 }  // namespace zerosim

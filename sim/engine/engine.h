@@ -1,6 +1,8 @@
 /// \file
 /// Executes Programs on SimGrid (design.md section 3): the only place where contention is resolved.
 ///
+/// It simulates the rank classes, links and communicator instances of a Folding, one of each class.
+///
 /// Only what contends is a SimGrid activity: kernels (arithmetic on a host whose speed is the share
 /// of SMs that NCCL leaves, beside bytes on an `hbm` link), copies, collectives (one parallel task
 /// over pairs of hosts, one pair per link class and rank class). Host work, latencies and launch
@@ -17,7 +19,9 @@
 ///   StreamWait ends at once.
 /// - A copy puts its bytes on the link of its direction, those of pageable memory more of them
 ///   (`HostTimes::pageable_copy`).
-/// - The n-th collectives of all rank classes on a communicator meet (rule 0.3). From its own
+/// - The n-th collectives of the rank classes of a communicator's instance meet (rule 0.3). It
+/// loads
+///   the links of its ranks and, by its shares, the NICs and the fabric (folding.h). From its own
 ///   readiness to the end each rank's NCCL kernel holds SMs; `delay` after the last one is ready,
 ///   all transfer together. Consecutive calls with one `coalesced` number run as one collective of
 ///   their summed size; its spans share out the time in proportion to bytes.
@@ -28,6 +32,13 @@
 /// - Where an AllocationObserver asks what has ended, the host thread stands still until the
 ///   device's clock is at its present; where an allocation synchronises the device, until it is
 ///   idle.
+///
+/// - A rank's kernels take their GPU's times, arithmetic / gpu_speed, its memory is memory_speed
+/// times
+///   as fast; host work takes / host_speed. Jitter multiplies each (perturbation.h).
+/// - Another job puts its bursts on each of its links by itself, in the same shares as everybody;
+/// it
+///   stops when the program has ended.
 ///
 /// Not modelled: power limits, clocks.
 #pragma once
@@ -44,12 +55,18 @@
 #include "sim/program/program.h"
 #include "topology/cluster.h"
 #include "topology/collective_model.h"
+#include "topology/folding.h"
 
 namespace zerosim {
 
 struct EngineOptions {
   HostTimes host = default_host_times();
-  int max_rank_classes = 1;  ///< the platform is sealed at the first run: room for so many classes
+  /// \name Room: SimGrid seals the platform at the first run. There is room for at least what the
+  /// first run needs.
+  ///@{
+  int rank_classes = 16;
+  int links = 128;  ///< of a Folding, and one for each rank class
+  ///@}
 
   /// \name What a calibration may replace; empty: the tables of this folder and of topology
   ///@{
@@ -57,9 +74,8 @@ struct EngineOptions {
   std::function<KernelTime(const Kernel&)> kernel_time;
   /// Pure function of kind, elements, type and group. Not asked for groups of one rank.
   std::function<CollectiveCost(const Collective&, const ProcessGroup&)> collective_cost;
-  /// All links of a rank; default: `link_classes(cluster)`, with device memory at
-  /// `usable_memory_bandwidth`.
-  std::vector<LinkClass> links;
+  /// What kernels of a GPU can draw from its memory; 0: `usable_memory_bandwidth` of its kind.
+  BytesPerSecond device_memory;
   ///@}
 };
 
@@ -68,7 +84,8 @@ struct EngineOptions {
 /// object and may run programs on it; for another cluster, fork before the first object is made.
 class Engine {
  public:
-  /// \throws SimulationError  if the process has or had an Engine; if no class fits.
+  /// \throws SimulationError  if the process has or had an Engine; for a GPU that cannot be
+  /// simulated.
   explicit Engine(const Cluster& cluster, const EngineOptions& options = {});
   ~Engine();
   Engine(const Engine&) = delete;
@@ -77,12 +94,19 @@ class Engine {
   /// Runs `program`, which must pass `check_program`, from time 0 with idle devices. May be called
   /// again; runs do not influence each other, but SimGrid's clock goes on: from the second run on
   /// times are exact to the resolution of a double at the sum of all times so far.
+  /// \param folding   of this cluster and the program's groups (`fold`)
   /// \param observer  may be null: allocations are then free. Each rank class's calls come in host
   ///                  order; between classes there is no order, for a host thread that does not
   ///                  wait is walked ahead of the others.
   /// \throws SimulationError  if rank classes disagree about a collective, or if operations wait
   /// for
   ///                          something that never happens; it names them.
+  /// \param repetition  of a cluster with jitter: another draws other factors. Jitter needs a
+  ///                    folding in which every rank is a class.
+  [[nodiscard]] Timeline run(const Program& program, const Folding& folding,
+                             AllocationObserver* observer = nullptr, int repetition = 0);
+
+  /// The same, folded as far as it goes.
   [[nodiscard]] Timeline run(const Program& program, AllocationObserver* observer = nullptr);
 
  private:

@@ -20,14 +20,12 @@ namespace {
 
 namespace s4u = simgrid::s4u;
 
-constexpr int kLinkKinds = 5;
-
 /// What a whole GPU computes in a second. SimGrid's solver drops remainders below 1e-5
 /// ("maxmin/precision") whatever the scale, so the scale is that of the links (bytes per second).
 constexpr double kSmUnitsPerSecond = 1e10;
 
-std::size_t index_of(LinkClass::Kind kind) {
-  return static_cast<std::size_t>(kind);
+std::size_t at_index(int index) {
+  return static_cast<std::size_t>(index);
 }
 
 /// Settings of design.md section 3. surf/precision: of times, in seconds.
@@ -62,30 +60,33 @@ struct Machine::Impl {
     s4u::ExecPtr exec;
     MachineEvent event;
   };
+  struct Gpu {
+    s4u::Host* host = nullptr;
+    int kind = 0;
+    int held_sms = 0;
+  };
+  struct Wire {
+    s4u::Link* link = nullptr;
+    double capacity = 0;
+  };
 
-  Impl(const std::vector<LinkClass>& links, int sm_count, int rank_classes);
-
-  void create_gpus(s4u::NetZone& zone);
-  void create_pairs(s4u::NetZone& zone, const LinkClass& link);
+  void create_gpus(s4u::NetZone& zone, int count);
+  void create_links(s4u::NetZone& zone, int count);
   void on_completion(const s4u::Activity& activity);
   void dispatch(const MachineEvent& event);
   s4u::Exec& make_exec(const MachineEvent& event);
+  void set_speed(Gpu& gpu) const;
 
-  [[nodiscard]] std::size_t row(int rank_class) const {
-    return static_cast<std::size_t>(rank_class) / grid;
-  }
-  [[nodiscard]] std::size_t column(int rank_class) const {
-    return static_cast<std::size_t>(rank_class) % grid;
-  }
+  [[nodiscard]] std::size_t row(int link) const { return at_index(link) / sources.size(); }
+  [[nodiscard]] std::size_t column(int link) const { return at_index(link) % sources.size(); }
+  void add_host(std::vector<std::size_t>& places, std::size_t index, s4u::Host* host);
 
-  s4u::Engine* engine = nullptr;
-  int sms = 1;
-  int classes = 1;
-  std::size_t grid = 1;  ///< link r of a kind joins source r / grid and destination r % grid
-  std::vector<s4u::Host*> gpus;
-  std::vector<s4u::Host*> sources;
-  std::array<std::vector<s4u::Host*>, kLinkKinds> destinations;  ///< empty: no such link
-  std::vector<int> held_sms;                                     ///< by rank class
+  s4u::Engine* engine = make_simgrid_engine();
+  std::vector<int> sm_counts;     ///< by kind
+  std::vector<int> first_pstate;  ///< by kind
+  std::vector<Gpu> gpus;
+  std::vector<Wire> wires;
+  std::vector<s4u::Host*> sources, destinations;  ///< the grid's rows and columns
 
   std::deque<Record> records;
   std::vector<Record*> free_records;
@@ -99,46 +100,41 @@ struct Machine::Impl {
   std::vector<s4u::Host*> hosts;
   std::vector<double> flops;
   std::vector<double> bytes;
+  std::vector<std::size_t> row_places, column_places;  ///< in `hosts`, + 1; 0: not there
 };
 
-Machine::Impl::Impl(const std::vector<LinkClass>& links, int sm_count, int rank_classes)
-    : engine(make_simgrid_engine()), sms(sm_count), classes(rank_classes) {
-  grid = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(classes))));
-  held_sms.assign(static_cast<std::size_t>(classes), 0);
-  s4u::NetZone* zone = s4u::create_full_zone("cluster");
-  create_gpus(*zone);
-  for (int r = 0; r < classes; r += static_cast<int>(grid)) {
-    sources.push_back(zone->create_host(format("source{}", row(r)), kSmUnitsPerSecond));
-  }
-  for (const LinkClass& link : links) {
-    create_pairs(*zone, link);
-  }
-  zone->seal();
-  s4u::Activity::on_completion_cb(
-      [this](const s4u::Activity& activity) { on_completion(activity); });
-}
-
-void Machine::Impl::create_gpus(s4u::NetZone& zone) {
+void Machine::Impl::create_gpus(s4u::NetZone& zone, int count) {
   std::vector<double> speeds;
-  for (int left = sms; left > 0; --left) {
-    speeds.push_back(kSmUnitsPerSecond * left / sms);
+  for (const int sms : sm_counts) {
+    first_pstate.push_back(static_cast<int>(speeds.size()));
+    for (int left = sms; left > 0; --left) speeds.push_back(kSmUnitsPerSecond * left / sms);
   }
-  for (int r = 0; r < classes; ++r) {
-    gpus.push_back(zone.create_host(format("gpu{}", r), speeds));
+  for (int i = 0; i < count; ++i) {
+    gpus.push_back({zone.create_host(format("gpu{}", i), speeds), 0, 0});
   }
 }
 
-void Machine::Impl::create_pairs(s4u::NetZone& zone, const LinkClass& link) {
-  std::vector<s4u::Host*>& to = destinations[index_of(link.kind)];
-  ZS_CHECK(to.empty(), "one link class a kind");
-  for (std::size_t c = 0; c < std::min(grid, static_cast<std::size_t>(classes)); ++c) {
-    to.push_back(zone.create_host(format("{}.destination{}", link.name, c), kSmUnitsPerSecond));
+void Machine::Impl::create_links(s4u::NetZone& zone, int count) {
+  const auto grid = static_cast<int>(std::ceil(std::sqrt(static_cast<double>(count))));
+  for (int i = 0; i < grid; ++i) {
+    sources.push_back(zone.create_host(format("source{}", i), kSmUnitsPerSecond));
+    destinations.push_back(zone.create_host(format("destination{}", i), kSmUnitsPerSecond));
   }
-  for (int r = 0; r < classes; ++r) {
-    s4u::Link* wire = zone.create_link(format("{}{}", link.name, r), link.capacity.per_second());
-    zone.add_route(sources[row(r)]->get_netpoint(), to[column(r)]->get_netpoint(), nullptr, nullptr,
-                   {s4u::LinkInRoute(wire)}, false);
+  row_places.assign(sources.size(), 0);
+  column_places.assign(sources.size(), 0);
+  for (int i = 0; i < count; ++i) {
+    s4u::Link* link = zone.create_link(format("link{}", i), 1.0);
+    zone.add_route(sources[row(i)]->get_netpoint(), destinations[column(i)]->get_netpoint(),
+                   nullptr, nullptr, {s4u::LinkInRoute(link)}, false);
+    wires.push_back({link, 1.0});
   }
+}
+
+void Machine::Impl::set_speed(Gpu& gpu) const {
+  const auto kind = at_index(gpu.kind);
+  const int held = std::clamp(gpu.held_sms, 0, sm_counts[kind] - 1);
+  const auto state = static_cast<unsigned long>(first_pstate[kind] + held);
+  if (state != gpu.host->get_pstate()) gpu.host->set_pstate(state);
 }
 
 void Machine::Impl::on_completion(const s4u::Activity& activity) {
@@ -173,20 +169,61 @@ s4u::Exec& Machine::Impl::make_exec(const MachineEvent& event) {
   return *record.exec;
 }
 
-Machine::Machine(const std::vector<LinkClass>& links, int sm_count, int rank_classes)
-    : impl_(std::make_unique<Impl>(links, sm_count, rank_classes)) {}
+/// Puts a row or column in `hosts` if it is not there.
+void Machine::Impl::add_host(std::vector<std::size_t>& places, std::size_t index, s4u::Host* host) {
+  if (places[index] != 0) return;
+  hosts.push_back(host);
+  places[index] = hosts.size();
+}
+
+Machine::Machine() : impl_(std::make_unique<Impl>()) {}
 
 Machine::~Machine() = default;
+
+void Machine::build(int gpus, int links, const std::vector<int>& sm_counts) {
+  Impl& m = *impl_;
+  ZS_CHECK(!is_built(), "one platform a machine");
+  m.sm_counts = sm_counts;
+  s4u::NetZone* cluster = s4u::create_full_zone("cluster");
+  s4u::NetZone* gpu_zone = s4u::create_empty_zone("gpus")->set_parent(cluster);
+  m.create_gpus(*gpu_zone, gpus);
+  gpu_zone->seal();
+  s4u::NetZone* link_zone = s4u::create_full_zone("links")->set_parent(cluster);
+  m.create_links(*link_zone, links);
+  link_zone->seal();
+  cluster->seal();
+  s4u::Activity::on_completion_cb(
+      [impl = impl_.get()](const s4u::Activity& activity) { impl->on_completion(activity); });
+}
+
+bool Machine::is_built() const {
+  return !impl_->gpus.empty();
+}
+int Machine::gpus() const {
+  return static_cast<int>(impl_->gpus.size());
+}
+int Machine::links() const {
+  return static_cast<int>(impl_->wires.size());
+}
 
 Seconds Machine::now() const {
   return Seconds(s4u::Engine::get_clock() - impl_->clock_at_begin);
 }
 
-void Machine::begin() {
-  impl_->clock_at_begin = s4u::Engine::get_clock();
-  impl_->failure = nullptr;
-  for (int r = 0; r < impl_->classes; ++r) {
-    hold_sms(r, -impl_->held_sms[static_cast<std::size_t>(r)]);
+void Machine::begin(std::span<const double> capacities, std::span<const int> gpu_kinds) {
+  Impl& m = *impl_;
+  m.clock_at_begin = s4u::Engine::get_clock();
+  m.failure = nullptr;
+  for (std::size_t i = 0; i < capacities.size(); ++i) {
+    Impl::Wire& wire = m.wires[i];
+    if (wire.capacity == capacities[i]) continue;
+    wire.capacity = capacities[i];
+    wire.link->set_bandwidth(capacities[i]);
+  }
+  for (std::size_t i = 0; i < m.gpus.size(); ++i) {
+    m.gpus[i].held_sms = 0;
+    if (i < gpu_kinds.size()) m.gpus[i].kind = gpu_kinds[i];
+    m.set_speed(m.gpus[i]);
   }
 }
 
@@ -205,24 +242,22 @@ void Machine::at(Seconds time, const MachineEvent& event) {
   simgrid::kernel::timer::Timer::set(date, [impl = impl_.get(), event] { impl->dispatch(event); });
 }
 
-void Machine::start_kernel(int rank_class, Seconds sm_time, Bytes memory,
+void Machine::start_kernel(int gpu, Seconds sm_time, int memory_link, double memory,
                            const MachineEvent& event) {
   Impl& m = *impl_;
-  s4u::Host* gpu = m.gpus[static_cast<std::size_t>(rank_class)];
+  s4u::Host* host = m.gpus[at_index(gpu)].host;
   const double arithmetic = sm_time.count() * kSmUnitsPerSecond;
-  const auto traffic = static_cast<double>(memory.count());
   s4u::Exec& exec = m.make_exec(event);
-  if (traffic <= 0) {
-    exec.set_flops_amount(arithmetic)->set_host(gpu);
+  if (memory <= 0) {
+    exec.set_flops_amount(arithmetic)->set_host(host);
   } else {
-    m.hosts = {m.sources[m.row(rank_class)],
-               m.destinations[index_of(LinkClass::Kind::DeviceMemory)][m.column(rank_class)]};
+    m.hosts = {m.sources[m.row(memory_link)], m.destinations[m.column(memory_link)]};
     if (arithmetic <= 0) {
-      m.bytes = {0, traffic, 0, 0};
+      m.bytes = {0, memory, 0, 0};
     } else {
-      m.hosts.push_back(gpu);
+      m.hosts.push_back(host);
       m.flops = {0, 0, arithmetic};
-      m.bytes = {0, traffic, 0, 0, 0, 0, 0, 0, 0};
+      m.bytes = {0, memory, 0, 0, 0, 0, 0, 0, 0};
       exec.set_flops_amounts(m.flops);
     }
     exec.set_bytes_amounts(m.bytes)->set_hosts(m.hosts);
@@ -230,48 +265,33 @@ void Machine::start_kernel(int rank_class, Seconds sm_time, Bytes memory,
   exec.vetoable_start();
 }
 
-void Machine::start_copy(int rank_class, LinkClass::Kind link, Bytes bytes,
-                         const MachineEvent& event) {
+void Machine::start_transfer(std::span<const LinkBytes> loads, const MachineEvent& event) {
   Impl& m = *impl_;
-  m.hosts = {m.sources[m.row(rank_class)], m.destinations[index_of(link)][m.column(rank_class)]};
-  m.bytes = {0, static_cast<double>(bytes.count()), 0, 0};
-  m.make_exec(event).set_bytes_amounts(m.bytes)->set_hosts(m.hosts)->vetoable_start();
-}
-
-void Machine::start_collective(std::span<const LinkLoad> loads, int rank_classes,
-                               const MachineEvent& event) {
-  Impl& m = *impl_;
-  const std::size_t rows = m.row(rank_classes - 1) + 1;
-  const std::size_t columns = std::min(m.grid, static_cast<std::size_t>(rank_classes));
-  const std::size_t size = rows + columns * loads.size();
-  m.hosts.assign(m.sources.begin(), m.sources.begin() + static_cast<std::ptrdiff_t>(rows));
+  m.hosts.clear();
+  for (const LinkBytes& load : loads) {
+    const std::size_t row = m.row(load.link);
+    const std::size_t column = m.column(load.link);
+    m.add_host(m.row_places, row, m.sources[row]);
+    m.add_host(m.column_places, column, m.destinations[column]);
+  }
+  const std::size_t size = m.hosts.size();
   m.bytes.assign(size * size, 0.0);
-  for (const LinkLoad& load : loads) {
-    const std::size_t first = m.hosts.size();
-    const auto& to = m.destinations[index_of(load.kind)];
-    m.hosts.insert(m.hosts.end(), to.begin(), to.begin() + static_cast<std::ptrdiff_t>(columns));
-    for (int r = 0; r < rank_classes; ++r) {
-      m.bytes[m.row(r) * size + first + m.column(r)] = static_cast<double>(load.bytes.count());
-    }
+  for (const LinkBytes& load : loads) {
+    const std::size_t from = m.row_places[m.row(load.link)] - 1;
+    const std::size_t to = m.column_places[m.column(load.link)] - 1;
+    m.bytes[from * size + to] = load.bytes;
+  }
+  for (const LinkBytes& load : loads) {
+    m.row_places[m.row(load.link)] = 0;
+    m.column_places[m.column(load.link)] = 0;
   }
   m.make_exec(event).set_bytes_amounts(m.bytes)->set_hosts(m.hosts)->vetoable_start();
 }
 
-void Machine::hold_sms(int rank_class, int sms) {
-  const auto r = static_cast<std::size_t>(rank_class);
-  impl_->held_sms[r] += sms;
-  const int state = std::clamp(impl_->held_sms[r], 0, impl_->sms - 1);
-  if (static_cast<unsigned long>(state) != impl_->gpus[r]->get_pstate()) {
-    impl_->gpus[r]->set_pstate(static_cast<unsigned long>(state));
-  }
-}
-
-bool Machine::has_link(LinkClass::Kind kind) const {
-  return !impl_->destinations[index_of(kind)].empty();
-}
-
-int Machine::rank_classes() const {
-  return impl_->classes;
+void Machine::hold_sms(int gpu, int sms) {
+  Impl::Gpu& own = impl_->gpus[at_index(gpu)];
+  own.held_sms += sms;
+  impl_->set_speed(own);
 }
 
 }  // namespace zerosim::internal

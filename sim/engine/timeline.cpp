@@ -34,6 +34,11 @@ class Hash {
 
 }  // namespace
 
+int program_of(const Timeline& timeline, int rank_class) {
+  if (timeline.ranks.empty()) return rank_class;
+  return timeline.ranks[static_cast<std::size_t>(rank_class)].program;
+}
+
 void sort(Timeline& timeline) {
   std::sort(timeline.spans.begin(), timeline.spans.end(), [](const Span& a, const Span& b) {
     return std::tie(a.start, a.rank_class, a.stream, a.op) <

@@ -12,7 +12,7 @@ namespace zerosim {
 
 /// A device operation that ran: kernel, copy or collective of one rank class.
 struct Span {
-  int rank_class = 0;  ///< index into Program::ranks
+  int rank_class = 0;  ///< index into Timeline::ranks
   StreamId stream;
   OpId op;
   Seconds issued{0};  ///< the host had handed it over
@@ -30,6 +30,13 @@ struct HostSpan {
   bool waiting = false;  ///< blocked on the device (HostWait, or the launch queue was full)
 };
 
+/// What a rank class of a timeline stands for.
+struct TimelineRank {
+  int program = 0;         ///< index into Program::ranks
+  int representative = 0;  ///< a rank
+  int multiplicity = 1;    ///< ranks that behave as it does
+};
+
 struct Timeline {
   std::vector<Span> spans;  ///< sorted by (start, rank class, stream, op)
   std::vector<HostSpan>
@@ -37,7 +44,11 @@ struct Timeline {
   /// End of the last operation of each step, over all rank classes; index: step - first_step.
   std::vector<Seconds> step_ends;
   Seconds end{0};
+  std::vector<TimelineRank> ranks;  ///< rank classes; empty: those of the Program, in its order
 };
+
+/// Index into Program::ranks of what a rank class runs.
+[[nodiscard]] int program_of(const Timeline& timeline, int rank_class);
 
 /// Puts spans and host spans in their order.
 void sort(Timeline& timeline);

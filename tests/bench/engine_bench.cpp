@@ -105,7 +105,8 @@ Program program_of(int classes) {
 
 EngineOptions options() {
   EngineOptions result;
-  result.max_rank_classes = kMostClasses;
+  result.rank_classes = kMostClasses;
+  result.links = 8 * kMostClasses;
   return result;
 }
 

@@ -148,12 +148,15 @@ TEST(CollectiveCost, SlowFabricsStretchTheTransfer) {
               1e-10);
 }
 
-// One switch of 1 us adds 1 us to each of the steps between nodes: 1 for a gather over two nodes.
+// A fabric of 1 us adds 1 us to each of the steps between nodes: 1 for a gather over two nodes.
 TEST(CollectiveCost, HopsOfTheFabricCountPerInterNodeStep) {
-  Cluster cluster = load_cluster("dgx-a100-80", 2);
-  const double before = cost_of(cluster, CollectiveOp::AllGather, 1_GiB).delay.count();
-  cluster.fabric.hop_latency = Seconds(1e-6);
-  const double after = cost_of(cluster, CollectiveOp::AllGather, 1_GiB).delay.count();
+  const Cluster cluster = load_cluster("dgx-a100-80", 2);
+  const auto delay = [&](Seconds fabric) {
+    const CollectiveGroup group{16, 2, 0, fabric};
+    return collective_cost(cluster, CollectiveOp::AllGather, 1_GiB, group).delay.count();
+  };
+  const double before = delay(Seconds(0));
+  const double after = delay(Seconds(1e-6));
   const double transfer = 1'073'741'824 * 15.0 / 16 / 192e9;
   const double bend = std::sqrt(107.4e-6 * transfer) - std::sqrt(106.4e-6 * transfer);
   EXPECT_NEAR(after - before, 1e-6 + bend, 1e-12);
@@ -313,16 +316,17 @@ TEST(CollectiveCost, AllToAllBetweenNodesSharesTheNics) {
   EXPECT_NEAR(cost.idle_time(cluster).count() - cost.delay.count(), leaves / 192e9, 1e-9);
 }
 
-// Rank i of each of two nodes, for eight i at once: of eight NICs (192 GB/s) each group has 24
-// GB/s, and the network carries the bytes of all eight.
-TEST(CollectiveCost, GroupsSideBySideShareTheNics) {
+// Rank i of each of two nodes drives one of eight NICs: 24 of 192 GB/s.
+TEST(CollectiveCost, AGroupHasTheNicsOfItsGpus) {
   const Cluster cluster = load_cluster("dgx-a100-80", 2);
-  const CollectiveCost cost = collective_cost(cluster, CollectiveOp::AllGather, 1_GiB, {2, 2, 8});
+  const CollectiveCost cost = collective_cost(cluster, CollectiveOp::AllGather, 1_GiB, {2, 2, 1});
   const double sent = 0.5 * 1'073'741'824;
   EXPECT_NEAR(cost.idle_time(cluster).count() - cost.delay.count(), sent / 24e9, 1e-9);
-  EXPECT_NEAR(load_of(cost, Kind::Network), 8 * sent, 1);
+  EXPECT_NEAR(load_of(cost, Kind::Network), sent, 1);
+  EXPECT_NEAR(load_of(cost, Kind::Fabric), sent, 1);
   EXPECT_EQ(load_of(cost, Kind::IntraNode), 0);
-  EXPECT_EQ(cost.inter_node, 8 * cost.sent_per_rank);
+  EXPECT_EQ(cost.inter_node, cost.sent_per_rank);
+  EXPECT_EQ(cost.nics, 1);
 }
 
 TEST(CollectiveNames, AreThoseOfTheRecordings) {

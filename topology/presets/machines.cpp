@@ -60,6 +60,10 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   const GpuSpec& gpu = gpu_spec(machine.gpu);
   // A lone GPU has no rings inside the node; its way out is that of a pair.
   const int ring_gpus = std::max(gpus, 2);
+  node.nvlink = machine.shape.nvlink;
+  if (machine.intra == IntraNode::NvSwitch) {
+    node.nvlink = BytesPerSecond(machine.shape.nvswitch.per_second() / gpu.nvlink_links);
+  }
   const bool meshed = machine.intra == IntraNode::NvLinkMesh;
   // Where NVLinks form no ring over these GPUs, NCCL goes through the host.
   if (meshed && mesh_rings(machine.shape.mesh, ring_gpus) == 0) {

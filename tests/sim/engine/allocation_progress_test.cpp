@@ -54,7 +54,7 @@ class Asks : public AllocationObserver {
 };
 
 Timeline simulate(const Program& program, AllocationObserver& observer) {
-  Engine engine(test_cluster(), options_of({}));
+  Engine engine(test_cluster({}), options_of({}));
   return engine.run(program, &observer);
 }
 
@@ -166,8 +166,7 @@ TEST(AllocationProgress, AFlushWaitsForTheOtherRanks) {
     Asks asks(program);
     asks.synchronizes = true;
     Figures figures;
-    figures.rank_classes = 2;
-    Engine engine(test_cluster(), options_of(figures));
+    Engine engine(test_cluster(figures), options_of(figures));
     const Timeline timeline = engine.run(program, &asks);
     expect_exact(span_of(timeline, next).issued, 15.05 * ms);
   });
@@ -185,7 +184,7 @@ TEST(AllocationProgress, RecordedFreesAreFreeOfCharge) {
       rank.kernel(rank.compute, kMs);
       return program_of({rank});
     };
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     const std::uint64_t expected = fingerprint(engine.run(program(false)));
     EXPECT_EQ(fingerprint(engine.run(program(true))), expected);
   });

@@ -17,7 +17,7 @@ constexpr Seconds kMs{1e-3};
 
 Timeline simulate(const Figures& figures, const std::vector<RankBuilder>& ranks,
                   AllocationObserver* observer = nullptr) {
-  Engine engine(test_cluster(), options_of(figures));
+  Engine engine(test_cluster(figures), options_of(figures));
   return engine.run(program_of(ranks), observer);
 }
 
@@ -250,7 +250,6 @@ TEST(EngineCommunicator, StartsWithItsLastMember) {
     const OpId work = slow.kernel(slow.compute, 3 * kMs);
     const OpId slow_call = slow.collective(slow.world, 1_GB, {work});
     Figures figures;
-    figures.rank_classes = 2;
     const Timeline timeline = simulate(figures, {fast, slow});
     for (const auto& [op, rank_class] : {std::pair(fast_call, 0), std::pair(slow_call, 1)}) {
       const Span& span = span_of(timeline, op, rank_class);
@@ -268,7 +267,7 @@ TEST(EngineCommunicator, OneRankTakesNoTime) {
     const OpId call = rank.collective(rank.world, 1_GB, {}, 3);
     Program program = program_of({rank});
     program.groups[0].size = 1;
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     const Timeline timeline = engine.run(program);
     expect_exact(span_of(timeline, call).start, 3 * us);
     expect_exact(span_of(timeline, call).end, 3 * us);
@@ -312,7 +311,7 @@ TEST(EngineHost, EachLaunchTakesItsPlaceInTheQueue) {
     for (Kernel& kernel : program.ranks[0].kernels) kernel.launches = 3;
     Figures figures;
     figures.launch_queue_depth = 6;
-    Engine engine(test_cluster(), options_of(figures));
+    Engine engine(test_cluster(figures), options_of(figures));
     const Timeline timeline = engine.run(program);
     const double issued[] = {0, 0, 0, 1 * ms};
     for (std::size_t i = 0; i < 4; ++i) {
@@ -448,7 +447,6 @@ TEST(EngineSharing, SmsAreHeldFromOwnReadiness) {
     Figures figures;
     figures.ctas = 27;
     figures.delay = Seconds(0);
-    figures.rank_classes = 2;
     const Timeline timeline = simulate(figures, {early, late});
     expect_shared(span_of(timeline, beside).end, 40.0 / 3 * ms);
     expect_shared(span_of(timeline, before, 1).end, 4 * ms);
@@ -498,7 +496,6 @@ TEST(EngineSharing, CollectiveGoesAtTheRateOfItsSlowestMember) {
     Figures figures;
     figures.delay = Seconds(0);
     figures.memory_bytes_per_byte = 30;
-    figures.rank_classes = 2;
     const Timeline timeline = simulate(figures, {busy, idle});
     expect_shared(span_of(timeline, kernel).end, 20 * ms);
     expect_shared(span_of(timeline, call).end, 20 * ms);
@@ -539,7 +536,7 @@ Figures mixed_figures() {
 TEST(EngineRuns, RepeatExactly) {
   isolated([] {
     const Program program = program_of({mixed_rank(false)});
-    Engine engine(test_cluster(), options_of(mixed_figures()));
+    Engine engine(test_cluster(mixed_figures()), options_of(mixed_figures()));
     const Timeline first = engine.run(program);
     EXPECT_GT(first.end.count(), 5e-3);
     for (int i = 0; i < 50; ++i) {
@@ -557,7 +554,7 @@ TEST(EngineRuns, RepeatExactly) {
 // Independent streams, host without cost: the order of issue does not matter.
 TEST(EngineRuns, FingerprintDoesNotDependOnOrderOfIssue) {
   isolated([] {
-    Engine engine(test_cluster(), options_of(mixed_figures()));
+    Engine engine(test_cluster(mixed_figures()), options_of(mixed_figures()));
     const Timeline a = engine.run(program_of({mixed_rank(false)}));
     const Timeline b = engine.run(program_of({mixed_rank(true)}));
     EXPECT_EQ(fingerprint(a), fingerprint(b));
@@ -570,10 +567,10 @@ TEST(EngineRuns, FingerprintDoesNotDependOnOrderOfIssue) {
 TEST(EngineRuns, SecondEngineInAProcessIsRefused) {
   isolated([] {
     {
-      const Engine first(test_cluster(), options_of({}));
-      EXPECT_THROW(Engine(test_cluster(), options_of({})), SimulationError);
+      const Engine first(test_cluster({}), options_of({}));
+      EXPECT_THROW(Engine(test_cluster({}), options_of({})), SimulationError);
     }
-    EXPECT_THROW(Engine(test_cluster(), options_of({})), SimulationError);
+    EXPECT_THROW(Engine(test_cluster({}), options_of({})), SimulationError);
   });
 }
 
@@ -582,11 +579,11 @@ TEST(EngineRuns, ChildGoesOnWithTheInheritedEngine) {
     RankBuilder rank;
     rank.collective(rank.world, 1_GB);
     const Program program = program_of({rank});
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     expect_exact(engine.run(program).end, 10.05 * ms);
     isolated([&] {
       expect_exact(engine.run(program).end, 10.05 * ms);
-      EXPECT_THROW(Engine(test_cluster(), options_of({})), SimulationError);
+      EXPECT_THROW(Engine(test_cluster({}), options_of({})), SimulationError);
     });
   });
 }
@@ -610,8 +607,7 @@ TEST(EngineErrors, MismatchedCollectivesNameBoth) {
     a.collective(a.world, 1_GB);
     b.collective(b.world, 2_GB);
     Figures figures;
-    figures.rank_classes = 2;
-    Engine engine(test_cluster(), options_of(figures));
+    Engine engine(test_cluster(figures), options_of(figures));
     EXPECT_EQ(
         error_of([&] {
           (void)engine.run(program_of({a, b}));
@@ -652,9 +648,8 @@ TEST(EngineErrors, DeadlockNamesWhoWaitsForWhat) {
     b.host_wait({b.collective(b.other, 1_GB)});
     b.collective(b.world, 1_GB);
     Figures figures;
-    figures.rank_classes = 2;
     figures.ctas = 27;
-    Engine engine(test_cluster(), options_of(figures));
+    Engine engine(test_cluster(figures), options_of(figures));
     EXPECT_EQ(
         error_of([&] {
           (void)engine.run(program_of({a, b}));
@@ -685,7 +680,7 @@ TEST(EngineErrors, ObserversMayThrowInTheMiddleOfARun) {
     rank.kernel(rank.compute, 5 * kMs);
     rank.host_wait({rank.collective(rank.world, 1_GB)});
     rank.allocate(1_GiB);
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     Refuses observer;
     EXPECT_EQ(error_of([&] { (void)engine.run(program_of({rank}), &observer); }), "out of memory");
     expect_exact(engine.run(program_of({rank})).end, 10.05 * ms);
@@ -694,31 +689,32 @@ TEST(EngineErrors, ObserversMayThrowInTheMiddleOfARun) {
 
 TEST(EngineErrors, RoomAndLinks) {
   isolated([] {
-    EXPECT_EQ(error_of([] {
-                EngineOptions options = options_of({});
-                options.max_rank_classes = 0;
-                const Engine engine(test_cluster(), options);
-              }),
-              "an engine has room for 1 to 65535 rank classes, not 0");
     Cluster unknown = test_cluster();
     unknown.node.gpu = "GB300-288";
     EXPECT_EQ(error_of([&] { const Engine engine(unknown, options_of({})); }),
               "the number of SMs of GPU \"GB300-288\" is not published: it cannot be simulated");
     EngineOptions options = options_of({});
-    options.links = {{LinkClass::Kind::Network, "nic", 25_GBps}};
-    Engine engine(test_cluster(), options);
+    options.rank_classes = 1;
+    options.links = 4;
+    Cluster bare = test_cluster();
+    bare.node.nccl.ring_channels = 0;
+    bare.node.host_link = {};
+    Engine engine(bare, options);
     RankBuilder rank;
+    const Program alone = program_of({rank});
+    static_cast<void>(engine.run(alone));
     EXPECT_EQ(error_of([&] {
                 (void)engine.run(program_of({rank, rank}));
               }),
-              "the program has 2 rank classes, the engine has room for 1");
+              "the program has 2 rank classes and 2 links, the engine has room for 1 and 4 since "
+              "its first run");
     rank.collective(rank.world, 1_GB);
     EXPECT_EQ(error_of([&] { (void)engine.run(program_of({rank})); }),
               "the cluster has no link for what a collective loads");
-    RankBuilder kernel;
-    kernel.kernel(kernel.compute, kMs, 1_GB);
-    EXPECT_EQ(error_of([&] { (void)engine.run(program_of({kernel})); }),
-              "the cluster has no link for the device memory that kernels use");
+    RankBuilder copy;
+    copy.copy(copy.compute, Copy::Direction::HostToDevice, 1_GB);
+    EXPECT_EQ(error_of([&] { (void)engine.run(program_of({copy})); }),
+              "the cluster has no link for copies between host and device");
     Program large = program_of({RankBuilder()});
     large.world_size = 16;
     EXPECT_EQ(error_of([&] { (void)engine.run(large); }),

@@ -207,10 +207,9 @@ void check_random_programs(int classes, int launch_queue_depth, std::uint64_t fi
   isolated([&] {
     Figures figures;
     figures.memory_bytes_per_byte = 4;
-    figures.rank_classes = classes;
     figures.ctas = classes == 1 ? 27 : 0;
     figures.launch_queue_depth = launch_queue_depth;
-    Engine engine(test_cluster(), options_of(figures));
+    Engine engine(test_cluster(figures), options_of(figures));
     for (std::uint64_t seed = first_seed; seed < first_seed + 60; ++seed) {
       SCOPED_TRACE(seed);
       Random random(seed);
@@ -250,9 +249,8 @@ INSTANTIATE_TEST_SUITE_P(LaunchQueue, EngineQueueProperty, ::testing::Values(1, 
 // 64 classes of which one is slow: everyone waits for it. The grid of hosts is 8 x 8.
 TEST(EngineClasses, AllWaitForTheSlowOne) {
   isolated([] {
-    Figures figures;
-    figures.rank_classes = 64;
-    Engine engine(test_cluster(), options_of(figures));
+    const Figures figures;
+    Engine engine(test_cluster(figures, 64), options_of(figures));
     std::vector<RankBuilder> ranks;
     for (int r = 0; r < 64; ++r) {
       RankBuilder& rank = ranks.emplace_back(r);

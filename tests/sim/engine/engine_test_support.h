@@ -2,6 +2,7 @@
 /// Hand-made clusters and programs whose times are worked out in the tests, one process a test.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/engine/engine.h"
+#include "topology/node_graph.h"
 
 namespace zerosim::testing {
 
@@ -53,16 +55,22 @@ struct Figures {
   int ctas = 0;
   std::int64_t memory_bytes_per_byte = 0;
   int launch_queue_depth = 1024;
-  int rank_classes = 1;
 };
 
-/// 8 A100 (108 SMs).
-inline Cluster test_cluster() {
+/// One node of 8 A100 (108 SMs), or more.
+inline Cluster test_cluster(const Figures& figures = {}, int gpus = 8) {
   Cluster cluster;
   cluster.name = "test";
   cluster.node.gpu = "A100-SXM4-80";
-  cluster.node.gpus = 8;
-  cluster.gpus_per_node = 8;
+  cluster.node.gpus = gpus;
+  cluster.gpus_per_node = gpus;
+  cluster.node.nccl.ring_channels = 1;
+  cluster.node.nccl.ring_channel_gbps = figures.link.gb_per_second();
+  cluster.node.host_link = figures.host_link;
+  NodeShape shape;
+  shape.gpus = gpus;
+  shape.gpus_per_pcie_switch = 1;
+  cluster.node.graph = build_node_graph(shape);
   return cluster;
 }
 
@@ -71,11 +79,7 @@ inline EngineOptions options_of(const Figures& figures) {
   options.host = HostTimes{};
   options.host.module_call = Seconds(1e-6);
   options.host.launch_queue_depth = figures.launch_queue_depth;
-  options.max_rank_classes = figures.rank_classes;
-  options.links = {{LinkClass::Kind::IntraNode, "nvlink", figures.link},
-                   {LinkClass::Kind::DeviceMemory, "hbm", figures.memory},
-                   {LinkClass::Kind::HostToDevice, "h2d", figures.host_link},
-                   {LinkClass::Kind::DeviceToHost, "d2h", figures.host_link}};
+  options.device_memory = figures.memory;
   options.kernel_time = [](const Kernel& kernel) {
     return KernelTime{Seconds(static_cast<double>(kernel.m) * 1e-9), Seconds(kernel.flops.count()),
                       kernel.bytes};
@@ -180,14 +184,17 @@ class RankBuilder {
   RankProgram program_;
 };
 
-/// Two communicators over all 8 ranks.
+/// Two communicators over all 8 ranks, or as many as there are programs. Where programs say nothing
+/// of their ranks, each of the first ranks runs one and the others the last.
 inline Program program_of(const std::vector<RankBuilder>& ranks) {
   Program program;
   program.strategy = "test";
-  program.world_size = 8;
-  program.groups = {{"WORLD", 8}, {"OTHER", 8}};
+  program.world_size = std::max(8, static_cast<int>(ranks.size()));
+  program.groups = {{"WORLD", program.world_size}, {"OTHER", program.world_size}};
   for (const RankBuilder& rank : ranks) {
     program.ranks.push_back(rank.program());
+    Rank& representative = program.ranks.back().representative;
+    if (representative == Rank(0)) representative = Rank(program.ranks.size() - 1);
   }
   check_program(program);
   return program;

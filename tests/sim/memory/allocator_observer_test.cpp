@@ -72,7 +72,7 @@ TEST(AllocatorObserver, ChargesHitsAndMisses) {
   const Program program = program_of(builder);
   isolated([&] {
     AllocatorObserver observer(program, setup_of(1_GiB));
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     expect_exact(engine.run(program, &observer).end, 1 * kMs + 5 * kUs);
     EXPECT_EQ(observer.driver_time(kRank), Seconds(1 * kMs));
   });
@@ -83,7 +83,7 @@ TEST(AllocatorObserver, ChargesHitsAndMisses) {
 // 5 ms later the kernel has ended: 12 MiB would have done.
 TEST(AllocatorObserver, RunAheadCostsMemory) {
   isolated([] {
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     const auto reserved = [&](int host_microseconds) {
       RankProgramBuilder builder(Rank(0), 1);
       const StreamId gather = builder.add_stream("all_gather");
@@ -119,7 +119,7 @@ TEST(AllocatorObserver, AFlushWaitsForTheDevice) {
     builder.kernel(kComputeStream, kernel_of(1), HostWork::None, "test");
     const Program program = program_of(builder);
     AllocatorObserver observer(program, setup_of(30_MiB));
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     const Timeline timeline = engine.run(program, &observer);
     expect_exact(timeline.spans.back().issued, 10.004 * kMs);
     EXPECT_EQ(observer.allocator(kRank).stats().num_alloc_retries, 1);
@@ -253,7 +253,7 @@ TEST(AllocatorObserver, AWarmUpFillsTheCacheInNoTime) {
   isolated([] {
     const Program program = three_steps(2);
     AllocatorObserver observer(program, setup_of(1_GiB));
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     const Timeline timeline = engine.run(program, &observer);
     ASSERT_EQ(timeline.spans.size(), 1U);
     EXPECT_EQ(timeline.step_ends[1], Seconds(0));
@@ -271,7 +271,7 @@ TEST(AllocatorObserver, AWarmUpIsOnePointOfACourse) {
     AllocatorSetup setup = setup_of(1_GiB);
     setup.keep_samples = true;
     AllocatorObserver observer(program, setup);
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     (void)engine.run(program, &observer);
     const std::vector<MemorySample> course = observer.allocated_over_time(kRank);
     ASSERT_EQ(course.size(), 2U);
@@ -288,7 +288,7 @@ TEST(AllocatorObserver, WithoutAWarmUpEveryStepCounts) {
   isolated([] {
     const Program program = three_steps(0);
     AllocatorObserver observer(program, setup_of(1_GiB));
-    Engine engine(test_cluster(), options_of({}));
+    Engine engine(test_cluster({}), options_of({}));
     const Timeline timeline = engine.run(program, &observer);
     ASSERT_EQ(timeline.spans.size(), 3U);
     expect_exact(timeline.end, 3 * 5 * kMs + 4 * 2 * kUs + 1 * kMs);

@@ -1,0 +1,606 @@
+#include "topology/folding.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "sim/base/error.h"
+#include "sim/base/text.h"
+#include "topology/instances.h"
+#include "topology/nccl_graph.h"
+#include "topology/rank_figures.h"
+
+namespace zerosim {
+namespace {
+
+using Colours = std::vector<std::int32_t>;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// ---- Numbering ---------------------------------------------------------------------------------
+
+/// Numbers pairs of ints in the order in which they come. Numbers begin at `kFirst`, beyond all
+/// colours, so that chains pair(pair(a, b), c) of different lengths never meet.
+class PairNumbers {
+ public:
+  static constexpr std::int32_t kFirst = 1 << 30;
+
+  std::int32_t operator()(std::int32_t a, std::int32_t b) {
+    const auto key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32 |
+                     static_cast<std::uint32_t>(b);
+    // Most pairs come again at once: ranks of all nodes repeat the same few.
+    Recent& recent = recent_[(key * 0x9e3779b97f4a7c15) >> 56];
+    if (recent.key != key || recent.number == 0) {
+      const auto [entry, added] = numbers_.try_emplace(key, next_);
+      next_ += added ? 1 : 0;
+      recent = {key, entry->second};
+    }
+    return recent.number;
+  }
+
+ private:
+  struct Recent {
+    std::uint64_t key = 0;
+    std::int32_t number = 0;
+  };
+  std::array<Recent, 256> recent_{};
+  std::unordered_map<std::uint64_t, std::int32_t> numbers_;
+  std::int32_t next_ = kFirst;
+};
+
+/// Collects distinct small numbers.
+class NumberSet {
+ public:
+  void begin() {
+    ++serial_;
+    items_.clear();
+  }
+  /// \returns false if it is there already.
+  bool add(std::int32_t number) {
+    const auto index = static_cast<std::size_t>(number % PairNumbers::kFirst);
+    if (index >= seen_.size()) seen_.resize(2 * index + 64, 0);
+    if (seen_[index] == serial_) return false;
+    seen_[index] = serial_;
+    items_.push_back(number);
+    return true;
+  }
+  [[nodiscard]] Colours& sorted() {
+    std::sort(items_.begin(), items_.end());
+    return items_;
+  }
+
+ private:
+  std::int64_t serial_ = 0;
+  std::vector<std::int64_t> seen_;
+  Colours items_;
+};
+
+/// Renames numbers to 0, 1, ... from `next` on, in the order in which they come.
+int make_dense(Colours& colours, int next) {
+  const int first = next;
+  std::unordered_map<std::int32_t, std::int32_t> names;
+  std::int32_t last = -1;
+  std::int32_t name = -1;
+  for (std::int32_t& colour : colours) {
+    if (colour != last) {
+      last = colour;
+      const auto [entry, added] = names.try_emplace(colour, next);
+      next += added ? 1 : 0;
+      name = entry->second;
+    }
+    colour = name;
+  }
+  return next - first;
+}
+
+// ---- The graph that is refined -----------------------------------------------------------------
+
+/// An instance loads a link; `share` is an index into Graph::shares.
+struct Use {
+  std::int32_t link = 0;
+  std::int32_t share = 0;
+};
+
+/// Instances of one communicator.
+struct GroupInstances {
+  GroupPattern pattern;
+  int count = 0;
+  std::vector<std::int32_t> shape;     ///< index into Graph::shapes
+  std::vector<Use> uses;               ///< pool: those of instance i begin at first_use[i]
+  std::vector<std::size_t> first_use;  ///< and the end
+
+  [[nodiscard]] std::size_t begin(int instance) const { return first_use[at(instance)]; }
+  [[nodiscard]] std::size_t end(int instance) const { return first_use[at(instance) + 1]; }
+};
+
+struct SharedLink {
+  double capacity = 0;
+  std::vector<int> jobs;
+  bool operator==(const SharedLink&) const = default;
+};
+
+struct Graph {
+  int ranks = 0;
+  std::vector<std::int32_t> programs;  ///< by rank
+  UnevenRanks uneven;
+  std::vector<GroupInstances> groups;
+  std::vector<CollectiveGroup> shapes;
+  std::vector<std::pair<double, double>> shares;  ///< share and exchange share
+  std::vector<SharedLink> kinds;                  ///< distinct shared links
+  std::vector<std::int32_t> kind_of_link;
+};
+
+template <typename T>
+std::int32_t index_in(std::vector<T>& known, const T& value) {
+  const auto found = std::find(known.begin(), known.end(), value);
+  if (found != known.end()) return static_cast<std::int32_t>(found - known.begin());
+  known.push_back(value);
+  return static_cast<std::int32_t>(known.size()) - 1;
+}
+
+/// Which of the shared links an entry means; calls `body(link)` for each.
+template <typename Body>
+void for_links(const LinkPerturbation& entry, const Cluster& cluster, const InstanceMap& map,
+               Body body) {
+  using Where = LinkPerturbation::Where;
+  const auto nics = static_cast<int>(map.nics().size());
+  const auto among = [](const std::vector<int>& listed, int index) {
+    return listed.empty() || std::find(listed.begin(), listed.end(), index) != listed.end();
+  };
+  if (entry.where == Where::Nic) {
+    for (const int nic : entry.nics) {
+      if (nic < 0 || nic >= cluster.node.nics) {
+        throw ConfigError(
+            format("a perturbation names NIC {}, expected 0 to {}", nic, cluster.node.nics - 1));
+      }
+    }
+    const auto on_node = [&](int node) {
+      for (int i = 0; i < nics; ++i) {
+        const int link = node * nics + i;
+        if (among(entry.nics, map.nics()[at(i)]) && link < map.nic_links()) body(link);
+      }
+    };
+    for (const int node : entry.nodes) {
+      if (node < 0 || node >= cluster.nodes) {
+        throw ConfigError(
+            format("a perturbation names node {}, expected 0 to {}", node, cluster.nodes - 1));
+      }
+      on_node(node);
+    }
+    for (int node = 0; entry.nodes.empty() && node < cluster.nodes; ++node) on_node(node);
+  }
+  if (entry.where == Where::Fabric) {
+    bool found = false;
+    for (int i = 0; i < map.fabric().link_count(); ++i) {
+      if (map.fabric().level(i) != entry.fabric && map.fabric().name(i) != entry.fabric) continue;
+      found = true;
+      body(map.nic_links() + i);
+    }
+    if (!found && cluster.nodes > 1) {
+      throw ConfigError(
+          format("a perturbation names the fabric's links \"{}\": there are none", entry.fabric));
+    }
+  }
+}
+
+class GraphBuilder {
+ public:
+  GraphBuilder(const Cluster& cluster, const std::vector<RankRun>& runs) : cluster_(cluster) {
+    for (const RankRun& run : runs) {
+      ZS_CHECK(run.first == graph_.ranks && run.count > 0, "runs of ranks in order, without gaps");
+      graph_.programs.insert(graph_.programs.end(), at(run.count), run.program);
+      graph_.ranks += run.count;
+    }
+    if (graph_.ranks < 1 || graph_.ranks > cluster.world_size()) {
+      throw SimulationError(
+          format("{} ranks on a cluster of {}", graph_.ranks, cluster.world_size()));
+    }
+  }
+
+  Graph build(const std::vector<GroupPattern>& groups, InstanceMap& map) {
+    graph_.uneven = uneven_ranks(cluster_, graph_.ranks);
+    graph_.groups.reserve(groups.size());
+    for (const GroupPattern& group : groups) add_group(group, map);
+    add_links(map);
+    return std::move(graph_);
+  }
+
+  [[nodiscard]] int ranks() const { return graph_.ranks; }
+
+ private:
+  void add_group(const GroupPattern& pattern, InstanceMap& map) {
+    GroupInstances& group = graph_.groups.emplace_back();
+    group.pattern = pattern;
+    group.count = instance_count(pattern, graph_.ranks);
+    group.first_use.reserve(at(group.count) + 1);
+    group.first_use.push_back(0);
+    std::vector<LinkUse> uses;
+    for (int i = 0; i < group.count; ++i) {
+      uses.clear();
+      group.shape.push_back(index_in(graph_.shapes, map.place(pattern, i, uses)));
+      for (const LinkUse& use : uses) {
+        const std::pair<double, double> share(use.share, use.exchange_share);
+        if (graph_.shares.empty() || graph_.shares[at(last_share_)] != share) {
+          last_share_ = index_in(graph_.shares, share);
+        }
+        group.uses.push_back({use.link, last_share_});
+      }
+      group.first_use.push_back(group.uses.size());
+    }
+  }
+
+  void add_links(const InstanceMap& map) {
+    graph_.kind_of_link.assign(at(map.link_count()), 0);
+    graph_.kinds.push_back({nic_capacity(cluster_).per_second(), {}});
+    for (int i = 0; i < map.fabric().link_count(); ++i) {
+      const SharedLink link{map.fabric().capacity(i).per_second(), {}};
+      graph_.kind_of_link[at(map.nic_links() + i)] = index_in(graph_.kinds, link);
+    }
+    const Perturbations& perturbations = cluster_.perturbations;
+    for (const LinkPerturbation& entry : perturbations.links) {
+      for_links(entry, cluster_, map, [&](int link) {
+        change(link, [&](SharedLink& kind) {
+          kind.capacity = left_of(entry, kind.capacity, "a link of the network");
+        });
+      });
+    }
+    for (std::size_t job = 0; job < perturbations.jobs.size(); ++job) {
+      for_links(perturbations.jobs[job].links, cluster_, map, [&](int link) {
+        change(link, [&](SharedLink& kind) { kind.jobs.push_back(static_cast<int>(job)); });
+      });
+    }
+  }
+
+  template <typename Change>
+  void change(int link, Change body) {
+    std::int32_t& kind = graph_.kind_of_link[at(link)];
+    SharedLink changed = graph_.kinds[at(kind)];
+    body(changed);
+    kind = index_in(graph_.kinds, changed);
+  }
+
+  const Cluster& cluster_;
+  Graph graph_;
+  std::int32_t last_share_ = 0;
+};
+
+// ---- Refinement --------------------------------------------------------------------------------
+
+/// Colours of all ranks, instances and shared links. Those of one kind of node begin at 0, but
+/// instances of all communicators are numbered together.
+struct Colouring {
+  Colours ranks;
+  std::vector<Colours> instances;  ///< by communicator
+  Colours links;
+};
+
+/// Instances of one communicator that meet on a link get different numbers, each the least that is
+/// free on all of its links.
+Colours told_apart(const GroupInstances& group, std::size_t links) {
+  Colours tags(at(group.count), 0);
+  std::vector<std::int32_t> users(links, 0);
+  for (const Use& use : group.uses) ++users[at(use.link)];
+  if (std::all_of(users.begin(), users.end(), [](std::int32_t n) { return n <= 1; })) return tags;
+  std::unordered_map<std::int32_t, Colours> taken;  // by link
+  std::vector<std::int32_t> taken_by;               // by tag: the latest instance that may not
+  for (int i = 0; i < group.count; ++i) {
+    for (std::size_t u = group.begin(i); u < group.end(i); ++u) {
+      if (users[at(group.uses[u].link)] <= 1) continue;
+      for (const std::int32_t tag : taken[group.uses[u].link]) {
+        if (at(tag) >= taken_by.size()) taken_by.resize(at(tag) + 1, -1);
+        taken_by[at(tag)] = i;
+      }
+    }
+    std::int32_t& tag = tags[at(i)];
+    while (at(tag) < taken_by.size() && taken_by[at(tag)] == i) ++tag;
+    for (std::size_t u = group.begin(i); u < group.end(i); ++u) {
+      if (users[at(group.uses[u].link)] > 1) taken[group.uses[u].link].push_back(tag);
+    }
+  }
+  return tags;
+}
+
+class Refinement {
+ public:
+  explicit Refinement(const Graph& graph) : graph_(graph) {}
+
+  Colouring fixed_point() {
+    initial();
+    for (int before = -1; before != count_;) {
+      before = count_;
+      round();
+    }
+    return std::move(own_);
+  }
+
+ private:
+  void initial() {
+    PairNumbers pair;
+    own_.ranks.resize(at(graph_.ranks));
+    for (int r = 0; r < graph_.ranks; ++r) {
+      own_.ranks[at(r)] = pair(graph_.programs[at(r)], graph_.uneven.of_rank[at(r)]);
+    }
+    for (std::size_t g = 0; g < graph_.groups.size(); ++g) {
+      const GroupInstances& group = graph_.groups[g];
+      Colours& colours = own_.instances.emplace_back(told_apart(group, graph_.kind_of_link.size()));
+      for (int i = 0; i < group.count; ++i) {
+        const std::int32_t of_group = pair(static_cast<std::int32_t>(g), group.shape[at(i)]);
+        colours[at(i)] = pair(of_group, colours[at(i)]);
+      }
+    }
+    own_.links = graph_.kind_of_link;
+    make_all_dense();
+  }
+
+  void make_all_dense() {
+    count_ = make_dense(own_.ranks, 0);
+    int instances = 0;
+    for (Colours& colours : own_.instances) instances += make_dense(colours, instances);
+    count_ += instances + make_dense(own_.links, 0);
+  }
+
+  void round() {
+    PairNumbers pair;
+    refine_ranks(pair);
+    refine_instances(pair);
+    refine_links(pair);
+    make_all_dense();
+  }
+
+  /// A rank's colour: its own, and those of its instances.
+  void refine_ranks(PairNumbers& pair) {
+    for (std::size_t g = 0; g < graph_.groups.size(); ++g) {
+      const GroupPattern& pattern = graph_.groups[g].pattern;
+      for (int r = 0; r < graph_.ranks; ++r) {
+        const std::int32_t instance = own_.instances[g][at(instance_of(pattern, r))];
+        own_.ranks[at(r)] = pair(own_.ranks[at(r)], instance);
+      }
+    }
+    make_dense(own_.ranks, 0);
+  }
+
+  /// An instance's: its own, and the sets of those of its ranks, and of (link, share).
+  void refine_instances(PairNumbers& pair) {
+    int next = 0;
+    for (std::size_t g = 0; g < graph_.groups.size(); ++g) {
+      const GroupInstances& group = graph_.groups[g];
+      Colours& colours = own_.instances[g];
+      for (int i = 0; i < group.count; ++i) {
+        std::int32_t& colour = colours[at(i)];
+        set_.begin();
+        for (int k = 0; k < group.pattern.size; ++k) {
+          set_.add(own_.ranks[at(rank_of(group.pattern, i, k))]);
+        }
+        colour = chained(colour, pair);
+        set_.begin();
+        for (std::size_t u = group.begin(i); u < group.end(i); ++u) {
+          set_.add(pair(own_.links[at(group.uses[u].link)], group.uses[u].share));
+        }
+        colour = chained(colour, pair);
+      }
+      next += make_dense(colours, next);
+    }
+  }
+
+  /// `colour` with all of the set, its size first.
+  std::int32_t chained(std::int32_t colour, PairNumbers& pair) {
+    const Colours& items = set_.sorted();
+    colour = pair(colour, static_cast<std::int32_t>(items.size()));
+    for (const std::int32_t item : items) colour = pair(colour, item);
+    return colour;
+  }
+
+  /// A link's: its own, and those of the instances that load it, with shares. No two of one colour
+  /// load one link, so that the order of colours is an order.
+  void refine_links(PairNumbers& pair) {
+    for (std::size_t g = 0; g < graph_.groups.size(); ++g) {
+      const GroupInstances& group = graph_.groups[g];
+      if (group.uses.empty()) continue;
+      std::vector<int> order(at(group.count));
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+        return own_.instances[g][at(a)] < own_.instances[g][at(b)];
+      });
+      for (const int i : order) {
+        for (std::size_t u = group.begin(i); u < group.end(i); ++u) {
+          const std::int32_t load = pair(own_.instances[g][at(i)], group.uses[u].share);
+          std::int32_t& link = own_.links[at(group.uses[u].link)];
+          link = pair(link, load);
+        }
+      }
+    }
+  }
+
+  const Graph& graph_;
+  Colouring own_;
+  NumberSet set_;
+  int count_ = 0;
+};
+
+/// Everything a class of its own.
+Colouring unfolded(const Graph& graph) {
+  Colouring own;
+  own.ranks.resize(at(graph.ranks));
+  std::iota(own.ranks.begin(), own.ranks.end(), 0);
+  std::int32_t next = 0;
+  for (const GroupInstances& group : graph.groups) {
+    Colours& colours = own.instances.emplace_back(at(group.count));
+    std::iota(colours.begin(), colours.end(), next);
+    next += group.count;
+  }
+  own.links.resize(graph.kind_of_link.size());
+  std::iota(own.links.begin(), own.links.end(), 0);
+  return own;
+}
+
+// ---- The quotient ------------------------------------------------------------------------------
+
+class Quotient {
+ public:
+  Quotient(const Cluster& cluster, const Graph& graph, const InstanceMap& map, Colouring colouring)
+      : cluster_(cluster), graph_(graph), map_(map), colouring_(std::move(colouring)) {}
+
+  Folding build() {
+    result_.gpus = graph_.uneven.gpus;
+    add_ranks();
+    link_class_.assign(graph_.kind_of_link.size(), -1);
+    count_links();
+    for (std::size_t g = 0; g < graph_.groups.size(); ++g) add_instances(g);
+    if (result_.ranks.size() > 1) result_.class_of_rank = std::move(colouring_.ranks);
+    return std::move(result_);
+  }
+
+ private:
+  void add_ranks() {
+    make_dense(colouring_.ranks, 0);
+    for (int r = 0; r < graph_.ranks; ++r) {
+      const auto found = at(colouring_.ranks[at(r)]);
+      if (found == result_.ranks.size()) add_rank(r);
+      RankClass& own = result_.ranks[found];
+      ++own.multiplicity;
+      for (const int link : {own.intra_link, own.host_to_device, own.device_to_host}) {
+        if (link >= 0) ++result_.links[at(link)].multiplicity;
+      }
+    }
+  }
+
+  void add_rank(int rank) {
+    const RankFigures& figures = graph_.uneven.figures[at(graph_.uneven.of_rank[at(rank)])];
+    RankClass added;
+    added.representative = rank;
+    added.multiplicity = 0;
+    added.program = graph_.programs[at(rank)];
+    added.gpu = figures.gpu;
+    added.gpu_speed = figures.gpu_speed;
+    added.memory_speed = figures.memory_speed;
+    added.host_speed = figures.host_speed;
+    const IntraNode intra = cluster_.intra();
+    const bool nvlink = intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
+    using Kind = LinkClass::Kind;
+    added.intra_link =
+        add_own_link(rank, Kind::IntraNode, nvlink ? "nvlink" : "pcie", figures.intra);
+    added.host_to_device = add_own_link(rank, Kind::HostToDevice, "h2d", figures.host_link);
+    added.device_to_host = add_own_link(rank, Kind::DeviceToHost, "d2h", figures.host_link);
+    result_.ranks.push_back(added);
+  }
+
+  int add_own_link(int rank, LinkClass::Kind kind, const char* name, double capacity) {
+    if (capacity <= 0) return -1;
+    const int per_node = cluster_.gpus_per_node;
+    return add_link({kind, format("node{}.gpu{}.{}", rank / per_node, rank % per_node, name),
+                     BytesPerSecond(capacity), 0});
+  }
+
+  int add_link(FoldedLink link) {
+    result_.links.push_back(std::move(link));
+    return static_cast<int>(result_.links.size()) - 1;
+  }
+
+  /// How many shared links that anybody loads have each colour.
+  void count_links() {
+    std::vector<bool> loaded(graph_.kind_of_link.size());
+    for (const GroupInstances& group : graph_.groups) {
+      for (const Use& use : group.uses) loaded[at(use.link)] = true;
+    }
+    links_of_colour_.assign(graph_.kind_of_link.size(), 0);
+    for (std::size_t link = 0; link < loaded.size(); ++link) {
+      if (loaded[link]) ++links_of_colour_[at(colouring_.links[link])];
+    }
+  }
+
+  void add_instances(std::size_t g) {
+    const GroupInstances& group = graph_.groups[g];
+    Colours& colours = colouring_.instances[g];
+    make_dense(colours, 0);
+    std::vector<InstanceClass>& classes = result_.groups.emplace_back();
+    for (int i = 0; i < group.count; ++i) {
+      const auto found = at(colours[at(i)]);
+      if (found == classes.size()) classes.push_back(instance(group, i));
+      ++classes[found].multiplicity;
+    }
+    std::vector<int>& of_class = result_.instance_of.emplace_back();
+    of_class.reserve(result_.ranks.size());
+    for (const RankClass& rank : result_.ranks) {
+      of_class.push_back(colours[at(instance_of(group.pattern, rank.representative))]);
+    }
+  }
+
+  InstanceClass instance(const GroupInstances& group, int i) {
+    InstanceClass added;
+    added.multiplicity = 0;
+    added.shape = graph_.shapes[at(group.shape[at(i)])];
+    set_.begin();
+    for (int k = 0; k < group.pattern.size; ++k) {
+      set_.add(colouring_.ranks[at(rank_of(group.pattern, i, k))]);
+    }
+    added.ranks = set_.sorted();
+    seen_.begin();
+    for (std::size_t u = group.begin(i); u < group.end(i); ++u) {
+      const Use& use = group.uses[u];
+      if (!seen_.add(colouring_.links[at(use.link)])) continue;
+      const auto [share, exchange] = graph_.shares[at(use.share)];
+      added.links.push_back({shared_link(use.link), share, exchange});
+    }
+    return added;
+  }
+
+  int shared_link(int link) {
+    const auto colour = at(colouring_.links[at(link)]);
+    if (link_class_[colour] < 0) link_class_[colour] = add_shared_link(link);
+    return link_class_[colour];
+  }
+
+  int add_shared_link(int link) {
+    const SharedLink& kind = graph_.kinds[at(graph_.kind_of_link[at(link)])];
+    const bool nic = link < map_.nic_links();
+    const auto nics = static_cast<int>(map_.nics().size());
+    const int added =
+        add_link({nic ? LinkClass::Kind::Network : LinkClass::Kind::Fabric,
+                  nic ? format("node{}.nic{}", link / nics, map_.nics()[at(link % nics)])
+                      : map_.fabric().name(link - map_.nic_links()),
+                  BytesPerSecond(kind.capacity), links_of_colour_[at(colouring_.links[at(link)])]});
+    for (const int job : kind.jobs) result_.bursts.push_back({added, job});
+    return added;
+  }
+
+  const Cluster& cluster_;
+  const Graph& graph_;
+  const InstanceMap& map_;
+  Colouring colouring_;
+  Folding result_;
+  std::vector<int> link_class_;  ///< by colour: index into Folding::links
+  std::vector<std::int64_t> links_of_colour_;
+  NumberSet set_;
+  NumberSet seen_;
+};
+
+Folding fold_settled(const Cluster& cluster, const std::vector<RankRun>& runs,
+                     const std::vector<GroupPattern>& groups, FoldMode mode) {
+  GraphBuilder builder(cluster, runs);
+  InstanceMap map(cluster, builder.ranks());
+  const Graph graph = builder.build(groups, map);
+  Colouring colouring = mode == FoldMode::Off ? unfolded(graph) : Refinement(graph).fixed_point();
+  return Quotient(cluster, graph, map, std::move(colouring)).build();
+}
+
+}  // namespace
+
+int class_of(const Folding& folding, int rank) {
+  return folding.class_of_rank.empty() ? 0 : folding.class_of_rank[at(rank)];
+}
+
+Folding fold(const Cluster& cluster, const std::vector<RankRun>& runs,
+             const std::vector<GroupPattern>& groups, FoldMode mode) {
+  if (cluster.perturbations.links.empty() || cluster.settled) {
+    return fold_settled(cluster, runs, groups, mode);
+  }
+  Cluster settled = cluster;
+  settle_nccl(settled);
+  return fold_settled(settled, runs, groups, mode);
+}
+
+}  // namespace zerosim

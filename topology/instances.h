@@ -1,0 +1,68 @@
+/// \file
+/// Where the instances of communicators lie, and which shared links they load.
+///
+/// Ranks fill nodes one after the other. NCCL's node is what NVLink joins: one node, or
+/// `Fabric::nvlink_domain_nodes` of them. On each a group drives the NICs that are nearest to its
+/// GPUs, and V bytes that cross the border of a node are spread evenly over them. A ring goes from
+/// one of its nodes to the next and from the last to the first.
+///
+/// Shared links have numbers: NIC i of the used ones on node n is n x nics + i; the fabric's
+/// follow.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "topology/cluster.h"
+#include "topology/collective_model.h"
+#include "topology/folding.h"
+
+namespace zerosim {
+
+/// Of V bytes (folding.h, LinkShare).
+struct LinkUse {
+  std::int32_t link = 0;
+  double share = 0;
+  double exchange_share = 0;
+};
+
+class InstanceMap {
+ public:
+  /// \param ranks  those that take part, the first of the cluster
+  /// \throws ConfigError  if the fabric has no room for the cluster's nodes
+  InstanceMap(const Cluster& cluster, int ranks);
+  ~InstanceMap();
+  InstanceMap(const InstanceMap&) = delete;
+  InstanceMap& operator=(const InstanceMap&) = delete;
+
+  /// NICs of a node that its used GPUs drive, as the node numbers them.
+  [[nodiscard]] const std::vector<int>& nics() const;
+  [[nodiscard]] int nic_links() const;   ///< of all nodes that take part
+  [[nodiscard]] int link_count() const;  ///< with the fabric's
+  [[nodiscard]] const FabricNetwork& fabric() const;
+
+  /// Where an instance lies; what it loads is appended to `uses`, each link once.
+  CollectiveGroup place(const GroupPattern& group, int instance, std::vector<LinkUse>& uses);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Instances of a group among `ranks` ranks.
+/// \throws SimulationError  if they do not tile the ranks
+[[nodiscard]] int instance_count(const GroupPattern& group, int ranks);
+/// The k-th rank of an instance.
+[[nodiscard]] constexpr int rank_of(const GroupPattern& group, int instance, int k) {
+  return instance / group.stride * group.size * group.stride + instance % group.stride +
+         k * group.stride;
+}
+[[nodiscard]] constexpr int instance_of(const GroupPattern& group, int rank) {
+  return rank / (group.size * group.stride) * group.stride + rank % group.stride;
+}
+
+/// Of the instance that rank 0 is in.
+[[nodiscard]] CollectiveGroup group_shape(const Cluster& cluster, const GroupPattern& group);
+
+}  // namespace zerosim

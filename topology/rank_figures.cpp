@@ -1,0 +1,230 @@
+#include "topology/rank_figures.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "sim/base/error.h"
+#include "sim/base/text.h"
+#include "topology/node_graph.h"
+
+namespace zerosim {
+namespace {
+
+void check_index(const char* what, int index, int count) {
+  if (index < 0 || index >= count) {
+    throw ConfigError(
+        format("a perturbation names {} {}, expected 0 to {}", what, index, count - 1));
+  }
+}
+
+void check_all(const char* what, const std::vector<int>& indices, int count) {
+  for (const int index : indices) check_index(what, index, count);
+}
+
+/// The indices that a list names; all of `count` if it is empty.
+template <typename Body>
+void for_each(const std::vector<int>& listed, int count, Body body) {
+  for (const int index : listed) body(index);
+  for (int index = 0; listed.empty() && index < count; ++index) body(index);
+}
+
+/// A rank's figures while perturbations are still being applied.
+struct Draft {
+  RankFigures figures;
+  double lost_share = 0;  ///< of the GPU's NVLinks
+  auto key() const {
+    return std::tuple(figures.gpu, figures.gpu_speed, figures.memory_speed, figures.host_speed,
+                      figures.intra, figures.host_link, lost_share);
+  }
+};
+
+class Builder {
+ public:
+  Builder(const Cluster& cluster, int ranks) : cluster_(cluster) {
+    result_.gpus = gpu_kinds(cluster);
+    result_.of_rank.assign(static_cast<std::size_t>(ranks), 0);
+    Draft nominal;
+    nominal.figures.intra = ring_capacity(cluster.node.nccl).per_second();
+    nominal.figures.host_link = host_link();
+    number(nominal);
+  }
+
+  UnevenRanks build() {
+    for (const GpuPerturbation& entry : cluster_.perturbations.gpus) apply(entry);
+    for (const LinkPerturbation& entry : cluster_.perturbations.links) apply(entry);
+    for (const Draft& draft : drafts_) result_.figures.push_back(finished(draft));
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] double host_link() const {
+    if (cluster_.node.host_link.per_second() <= 0) return 0;
+    return link_capacity(cluster_, LinkClass::Kind::HostToDevice).per_second();
+  }
+
+  int number(const Draft& draft) {
+    const auto [entry, added] = numbers_.try_emplace(draft.key(), static_cast<int>(drafts_.size()));
+    if (added) drafts_.push_back(draft);
+    return entry->second;
+  }
+
+  /// Changes the ranks of the listed nodes and GPUs; `change` sees each distinct draft once.
+  template <typename Change>
+  void for_ranks(const std::vector<int>& nodes, const std::vector<int>& gpus, Change change) {
+    check_all("node", nodes, cluster_.nodes);
+    check_all("GPU", gpus, cluster_.node.gpus);
+    std::map<int, int> changed;  // by the number before
+    for_each(nodes, cluster_.nodes, [&](int node) {
+      for_each(gpus, cluster_.gpus_per_node, [&](int gpu) {
+        const auto rank =
+            static_cast<std::size_t>(node) * static_cast<std::size_t>(cluster_.gpus_per_node) +
+            static_cast<std::size_t>(gpu);
+        if (gpu >= cluster_.gpus_per_node || rank >= result_.of_rank.size()) return;
+        int& own = result_.of_rank[rank];
+        const auto [entry, added] = changed.try_emplace(own, 0);
+        if (added) {
+          Draft draft = drafts_[static_cast<std::size_t>(own)];
+          change(draft);
+          entry->second = number(draft);
+        }
+        own = entry->second;
+      });
+    });
+  }
+
+  void apply(const GpuPerturbation& entry) {
+    int kind = -1;
+    if (entry.kind) {
+      const auto found = std::find(result_.gpus.begin(), result_.gpus.end(), *entry.kind);
+      kind = static_cast<int>(found - result_.gpus.begin());
+    }
+    for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) {
+      draft.figures.gpu_speed *= entry.speed;
+      draft.figures.memory_speed *= entry.memory_speed;
+      draft.figures.host_speed *= entry.host_speed;
+      if (kind >= 0) draft.figures.gpu = kind;
+    });
+  }
+
+  void apply(const LinkPerturbation& entry) {
+    if (entry.where == LinkPerturbation::Where::Pcie) apply_pcie(entry);
+    if (entry.where != LinkPerturbation::Where::NvLink) return;
+    if (cluster_.node.intra == IntraNode::NvSwitch) {
+      apply_switch(entry);
+    } else if (cluster_.node.intra == IntraNode::NvLinkMesh) {
+      apply_mesh(entry);
+    } else {
+      throw ConfigError(
+          format("a perturbation names NVLinks, and nodes ({}) have none", cluster_.node.name));
+    }
+  }
+
+  void apply_pcie(const LinkPerturbation& entry) {
+    const bool rings_too =
+        cluster_.node.intra == IntraNode::Pcie || cluster_.node.intra == IntraNode::PcieHostStaged;
+    for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) {
+      double& host_link = draft.figures.host_link;
+      if (host_link > 0) host_link = left_of(entry, host_link, "a PCIe link");
+      if (rings_too) draft.figures.intra = left_of(entry, draft.figures.intra, "a PCIe link");
+    });
+  }
+
+  void apply_switch(const LinkPerturbation& entry) {
+    const double lost = entry.lost_links / links_to_switch();
+    for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) {
+      draft.lost_share += lost;
+      draft.figures.intra = left_of(entry, draft.figures.intra, "a GPU's NVLinks");
+    });
+  }
+
+  void apply_mesh(const LinkPerturbation& entry) {
+    if (entry.peer < 0) {
+      if (entry.lost_links > 0) {
+        throw ConfigError(
+            "lost NVLinks of a mesh lie between two GPUs: give \"peer\", the other one");
+      }
+      apply_switch(entry);
+      return;
+    }
+    check_index("GPU", entry.peer, cluster_.node.gpus);
+    std::vector<int> gpus;
+    for_each(entry.gpus, cluster_.gpus_per_node, [&](int gpu) {
+      if (gpu != entry.peer) gpus.push_back(gpu);
+    });
+    for (const int gpu : gpus) {
+      check_index("GPU", gpu, cluster_.node.gpus);
+      const double pair = nvlink_pair_bandwidth(cluster_.node.graph, gpu, entry.peer).per_second();
+      if (pair <= 0) {
+        throw ConfigError(
+            format("a perturbation names NVLinks between GPUs {} and {}, and there "
+                   "are none",
+                   gpu, entry.peer));
+      }
+      const double left = left_of(entry, pair, "a pair's NVLinks") / pair;
+      for (const int end : {gpu, entry.peer}) {
+        const double lost = entry.lost_links / links_in_mesh(end);
+        for_ranks(entry.nodes, {end}, [&](Draft& draft) {
+          draft.lost_share += lost;
+          draft.figures.intra *= left;
+        });
+      }
+    }
+  }
+
+  [[nodiscard]] double links_to_switch() const {
+    return nvlink_bandwidth(cluster_.node.graph, 0).per_second() /
+           cluster_.node.nvlink.per_second();
+  }
+  /// NVLinks between a GPU and the other used ones.
+  [[nodiscard]] double links_in_mesh(int gpu) const {
+    double sum = 0;
+    for (int other = 0; other < cluster_.gpus_per_node; ++other) {
+      if (other != gpu) sum += nvlink_pair_bandwidth(cluster_.node.graph, gpu, other).per_second();
+    }
+    return std::max(1.0, sum / cluster_.node.nvlink.per_second());
+  }
+
+  [[nodiscard]] RankFigures finished(const Draft& draft) const {
+    RankFigures figures = draft.figures;
+    figures.intra *= 1 - draft.lost_share;
+    if (cluster_.intra() != cluster_.node.intra) {  // no ring of NVLinks is left anywhere
+      figures.intra = link_capacity(cluster_, LinkClass::Kind::IntraNode).per_second();
+    }
+    return figures;
+  }
+
+  const Cluster& cluster_;
+  UnevenRanks result_;
+  std::vector<Draft> drafts_;
+  std::map<decltype(std::declval<Draft>().key()), int> numbers_;
+};
+
+}  // namespace
+
+std::vector<std::string> gpu_kinds(const Cluster& cluster) {
+  std::vector<std::string> kinds{cluster.node.gpu};
+  for (const GpuPerturbation& entry : cluster.perturbations.gpus) {
+    if (entry.kind && std::find(kinds.begin(), kinds.end(), *entry.kind) == kinds.end()) {
+      kinds.push_back(*entry.kind);
+    }
+  }
+  return kinds;
+}
+
+double left_of(const LinkPerturbation& entry, double nominal, const char* what) {
+  const double left = nominal * entry.bandwidth - entry.background.per_second();
+  if (!(left > 0)) {
+    throw ConfigError(
+        format("a perturbation leaves nothing of {}: {:g} of {:g} GB/s less {:g} GB/s "
+               "of background traffic",
+               what, entry.bandwidth, nominal * 1e-9, entry.background.gb_per_second()));
+  }
+  return left;
+}
+
+UnevenRanks uneven_ranks(const Cluster& cluster, int ranks) {
+  return Builder(cluster, ranks).build();
+}
+
+}  // namespace zerosim

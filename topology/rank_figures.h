@@ -1,0 +1,44 @@
+/// \file
+/// What ranks and NICs are like where perturbations make them uneven (perturbation.h).
+///
+/// Capacities: what is left of a link is `bandwidth` x nominal - `background`. Of the GPU's
+/// NVLinks, n - `lost_links` of n are left of the ring capacity; a mesh's pair that is slow slows
+/// every ring through its two GPUs (NCCL deals data out evenly to channels), so that both keep the
+/// pair's part.
+#pragma once
+
+#include <vector>
+
+#include "topology/cluster.h"
+
+namespace zerosim {
+
+/// One rank's GPU, host thread and own links.
+struct RankFigures {
+  int gpu = 0;  ///< index into UnevenRanks::gpus
+  double gpu_speed = 1;
+  double memory_speed = 1;
+  double host_speed = 1;
+  double intra = 0;      ///< bytes per second; 0: there is no such link
+  double host_link = 0;  ///< each direction
+  bool operator==(const RankFigures&) const = default;
+};
+
+struct UnevenRanks {
+  std::vector<std::string> gpus;     ///< kinds; the template's first
+  std::vector<RankFigures> figures;  ///< distinct ones
+  std::vector<int> of_rank;          ///< index into `figures`
+};
+
+/// Of the first `ranks` ranks.
+/// \throws ConfigError  if a perturbation names what is not there or leaves nothing of a link
+[[nodiscard]] UnevenRanks uneven_ranks(const Cluster& cluster, int ranks);
+
+/// Kinds of GPUs in the cluster, the template's first, each once.
+[[nodiscard]] std::vector<std::string> gpu_kinds(const Cluster& cluster);
+
+/// What `entry` leaves of a link of capacity `nominal` (bytes per second).
+/// \throws ConfigError  if that is nothing; `what` names the link.
+[[nodiscard]] double left_of(const LinkPerturbation& entry, double nominal, const char* what);
+
+}  // namespace zerosim
