@@ -20,12 +20,7 @@ BytesPerSecond ring_capacity(const NcclGraph& nccl) {
   return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * nccl.ring_efficiency * 1e9);
 }
 
-BytesPerSecond nic_capacity(const Cluster& cluster) {
-  return BytesPerSecond(cluster.node.nic_bandwidth.per_second() * cluster.node.nic_efficiency *
-                        cluster.fabric.efficiency);
-}
-
-int used_nics(const Cluster& cluster) {
+int nics_in_use(const Cluster& cluster) {
   return cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
 }
 
@@ -35,7 +30,7 @@ BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind) {
       return ring_capacity(cluster.nccl());
     case LinkClass::Kind::Network:
     case LinkClass::Kind::Fabric:
-      return BytesPerSecond(used_nics(cluster) * nic_capacity(cluster).per_second());
+      return BytesPerSecond(nics_in_use(cluster) * usable_nic_bandwidth(cluster).per_second());
     case LinkClass::Kind::HostToDevice:
     case LinkClass::Kind::DeviceToHost:
       return host_link_share(cluster);
@@ -43,6 +38,15 @@ BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind) {
       return cluster.gpu().memory_bandwidth;
   }
   return {};
+}
+
+BytesPerSecond usable_nic_bandwidth(const Cluster& cluster) {
+  return BytesPerSecond(cluster.node.nic_bandwidth.per_second() * cluster.node.nic_efficiency *
+                        cluster.fabric.efficiency);
+}
+
+FabricNetwork fabric_network(const Cluster& cluster) {
+  return {cluster.fabric, cluster.nodes, nics_in_use(cluster), usable_nic_bandwidth(cluster)};
 }
 
 std::vector<LinkClass> link_classes(const Cluster& cluster) {

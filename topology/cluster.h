@@ -37,10 +37,57 @@
 ///                          generation}
 ///     nodes              ? = 1
 ///     gpus_per_node      ? = all GPUs of the node
-///     fabric             ? {kind = "switch", efficiency = 1, hop_latency = 0}
+///     fabric             ? the network between nodes = a switch that is no bottleneck:
+///       kind             ? = "switch"; "leaf-spine", "rail-optimised", "fat-tree", "dragonfly",
+///                          "torus"
+///       efficiency       ? what congestion leaves of the rate of NICs and cables = 1
+///       hop_latency      ? of each switch but the first (of a switch alone: of that one, beyond
+///                          NCCL's own figure) = by kind of network, and of `cable_metres` = 20
+///       nvlink_domain_nodes ? nodes that NVLink joins = the machine's
+///       placement        ? {kind ("contiguous", "scattered"), seed = 1, among = nodes}: scattered
+///                          puts the nodes at random places of so many
+///      leaf-spine:
+///       nodes_per_leaf   ? = as many as a leaf of 64 ports takes
+///       oversubscription ? ports down over ports up, 2 for 2:1 = 1
+///      rail-optimised:
+///       nodes_per_unit   ? nodes whose NICs r share leaf r = 20 (A100), 32
+///       units_per_pod    ? units below one set of spines; more need a core = 4
+///       oversubscription, core_oversubscription ? of leaves, of spines = 1
+///      fat-tree:
+///       ports            ? of each switch of a k-ary tree = 64
+///       nodes_per_leaf, leaves_per_pod, oversubscription: in its place
+///       core_oversubscription ? of spines = 1
+///      these three:
+///       ecmp             ? = "ideal": flows spread evenly; "hashed": each takes one cable (only
+///                          without folding)
+///       ecmp_efficiency  ? what an ideal spread leaves = 0.95 (InfiniBand, EFA), 0.8
+///       ecmp_seed        ? of the hash = 1
+///      dragonfly:
+///       nodes_per_switch ? = 16 NICs
+///       switches_per_group ? = 16
+///       local_links      ? cables between two switches of a group = 1
+///       taper            ? rate of a group's NICs over that of its global cables = 1
+///       routing          ? = "adaptive"; "minimal"
+///       link_bandwidth   ? of a cable = a NIC's
+///      torus:
+///       dimensions         [4, 4, 2]
+///       link_bandwidth   ? of a cable, one direction = 50 GB/s
+///     perturbations      ? a list; each entry is one of
+///       {nodes ?, gpus ?, and some of speed (arithmetic), memory_speed, host_speed (factors),
+///        gpu (another kind with the same links), micro_batch}
+///       {link, which links, and some of bandwidth (factor), background ("10GB/s" that do not give
+///        way), lost_links (nvlink)}
+///       {job (a name), link ("nic", "fabric"), which links, bytes, period, offset ? = 0}: bursts
+///        of another job, which share the links fairly
+///      which links:
+///       link "nvlink"      nodes ?, gpus ?; in a mesh one GPU and its peer
+///       link "pcie"        nodes ?, gpus ?
+///       link "nic"         nodes ?, nics ?
+///       link "fabric"      name: of a level ("leaf uplink") or of one link ("leaf3.up")
+///      nodes, gpus and nics are numbers from 0: 3, "0-7", "0-3,8", [0, "4-7"] = all
+///     jitter             ? {kernels ?, host ?: relative spread of their times = 0, seed ? = 1,
+///                          repetitions ? = 10}
 ///     price_per_gpu_hour ? a number, in the reader's currency
-///
-/// Not modelled yet: fabrics with more than one switch level, perturbed or mixed nodes.
 #pragma once
 
 #include <optional>
@@ -67,6 +114,7 @@ struct Device {
   DeviceKind kind = DeviceKind::Gpu;
   int index = 0;  ///< among its kind
   int numa = 0;
+  BytesPerSecond port{};  ///< peak of a NIC, one direction; 0: not known
 };
 struct Link {
   LinkKind kind = LinkKind::NvLink;
@@ -114,7 +162,7 @@ struct NodeTemplate {
   BytesPerSecond host_memory_bandwidth;  ///< peak, all sockets; 0: not known
   std::string host_memory_source;        ///< where that figure comes from
   int host_cores = 0;
-  std::string cpu;     ///< "intel", "amd": NCCL's row for multi-node LL
+  std::string cpu;        ///< "intel", "amd": NCCL's row for multi-node LL
   std::string source;     ///< where the figures come from
   BytesPerSecond nvlink;  ///< peak of one NVLink, one direction; 0: none
 };
@@ -151,6 +199,8 @@ struct Cluster {
   [[nodiscard]] const NcclGraph& nccl() const { return settled ? settled->graph : node.nccl; }
   [[nodiscard]] IntraNode intra() const { return settled ? settled->intra : node.intra; }
   [[nodiscard]] int world_size() const { return nodes * gpus_per_node; }
+  /// Whether no two ranks may behave alike (random jitter, hashed flows): folding must be off.
+  [[nodiscard]] bool must_not_fold() const { return perturbations.jitter.any() || fabric.hashed(); }
   [[nodiscard]] const GpuSpec& gpu() const { return gpu_spec(node.gpu); }
   /// Total of one GPU, as the framework reports it.
   [[nodiscard]] Bytes gpu_memory() const {
@@ -175,15 +225,19 @@ struct Cluster {
 /// What a large ring inside a node moves per GPU and direction: channels x speed x efficiency.
 [[nodiscard]] BytesPerSecond ring_capacity(const NcclGraph& nccl);
 
-/// What one NIC moves in one direction: peak x NIC efficiency x fabric efficiency.
-[[nodiscard]] BytesPerSecond nic_capacity(const Cluster& cluster);
-
 /// NICs of a node that its used GPUs drive.
-[[nodiscard]] int used_nics(const Cluster& cluster);
+[[nodiscard]] int nics_in_use(const Cluster& cluster);
 
-/// Capacity of one kind as above; of DeviceMemory the datasheet's rate. A fabric has no such figure:
-/// of Fabric that of Network.
+/// Capacity of one kind as above; of DeviceMemory the datasheet's rate. A fabric has no such
+/// figure: of Fabric that of Network.
 [[nodiscard]] BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind);
+
+/// What traffic can use of one NIC: peak x NIC efficiency x fabric efficiency.
+[[nodiscard]] BytesPerSecond usable_nic_bandwidth(const Cluster& cluster);
+
+/// The cluster's network, with the NICs that its used GPUs drive.
+/// \throws ConfigError  if it has no room for the nodes
+[[nodiscard]] FabricNetwork fabric_network(const Cluster& cluster);
 
 /// Reads a preset's name ("dgx-a100-80") or a cluster file (examples/cluster.json).
 /// `nodes` and `gpus_per_node`, where positive, replace what the preset or file says.

@@ -288,10 +288,10 @@ void join_heads(int joined_nodes, NcclGraph& graph) {
 /// NCCL gives a GPU the NICs next to it: a group has its part of the channels of all, and one on
 /// several nodes that NVLink joins has those of each.
 void set_network(const Cluster& cluster, const CollectiveGroup& group, Question& q) {
-  const int of_node = std::max(1, used_nics(cluster));
+  const int of_node = std::max(1, nics_in_use(cluster));
   q.all_nics = of_node * cluster.fabric.nvlink_domain_nodes;
   q.nics = group.nics > 0 ? group.nics : q.all_nics;
-  q.nic_gbps = nic_capacity(cluster).gb_per_second();
+  q.nic_gbps = usable_nic_bandwidth(cluster).gb_per_second();
   const auto part = [&](int of_all) { return (of_all * q.nics + of_node - 1) / of_node; };
   q.graph.inter_ring_channels = part(q.graph.inter_ring_channels);
   q.graph.inter_ctas = std::min(kMaxChannels, part(q.graph.inter_ctas));
@@ -444,7 +444,7 @@ Seconds longest_load(const CollectiveCost& cost, const Cluster& cluster) {
     if (load.kind == LinkClass::Kind::Fabric) continue;
     BytesPerSecond capacity = link_capacity(cluster, load.kind);
     if (load.kind == LinkClass::Kind::Network && cost.nics > 0) {
-      capacity = BytesPerSecond(cost.nics * nic_capacity(cluster).per_second());
+      capacity = BytesPerSecond(cost.nics * usable_nic_bandwidth(cluster).per_second());
     }
     if (load.kind == LinkClass::Kind::DeviceMemory) {
       capacity = BytesPerSecond(capacity.per_second() * kUsableMemory);

@@ -174,13 +174,9 @@ void for_links(const LinkPerturbation& entry, const Cluster& cluster, const Inst
     for (int node = 0; entry.nodes.empty() && node < cluster.nodes; ++node) on_node(node);
   }
   if (entry.where == Where::Fabric) {
-    bool found = false;
-    for (int i = 0; i < map.fabric().link_count(); ++i) {
-      if (map.fabric().level(i) != entry.fabric && map.fabric().name(i) != entry.fabric) continue;
-      found = true;
-      body(map.nic_links() + i);
-    }
-    if (!found && cluster.nodes > 1) {
+    const std::vector<int> links = map.fabric().links_named(entry.fabric);
+    for (const int link : links) body(map.nic_links() + link);
+    if (links.empty() && cluster.nodes > 1) {
       throw ConfigError(
           format("a perturbation names the fabric's links \"{}\": there are none", entry.fabric));
     }

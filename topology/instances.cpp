@@ -31,26 +31,34 @@ struct NodeNics {
   std::vector<std::vector<int>> of_gpu;
 };
 
-std::vector<int> nics_near(const Cluster& cluster, int gpu) {
-  if (boost::num_vertices(cluster.node.graph) > 0) return nearest_nics(cluster.node.graph, gpu);
-  std::vector<int> all(static_cast<std::size_t>(cluster.node.nics));  // a cluster without a graph
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-  return all;
-}
-
+/// A GPU drives those of the used NICs that are nearest to it, and a NIC that is nobody's nearest
+/// is driven by the GPUs that are nearest to it.
 NodeNics node_nics(const Cluster& cluster) {
-  NodeNics result;
-  for (int gpu = 0; gpu < cluster.gpus_per_node; ++gpu) {
-    result.of_gpu.push_back(nics_near(cluster, gpu));
-    const std::vector<int>& own = result.of_gpu.back();
-    result.used.insert(result.used.end(), own.begin(), own.end());
+  const NodeGraph& graph = cluster.node.graph;
+  const auto gpus = static_cast<std::size_t>(cluster.gpus_per_node);
+  NodeNics result{used_nics(graph, cluster.gpus_per_node).nics, {}};
+  std::vector<std::vector<PathKind>> paths(gpus);
+  for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
+    for (const int nic : result.used) {
+      paths[gpu].push_back(nic_path(graph, static_cast<int>(gpu), nic));
+    }
   }
-  std::sort(result.used.begin(), result.used.end());
-  result.used.erase(std::unique(result.used.begin(), result.used.end()), result.used.end());
-  for (std::vector<int>& own : result.of_gpu) {
-    for (int& nic : own) {
-      const auto place = std::lower_bound(result.used.begin(), result.used.end(), nic);
-      nic = static_cast<int>(place - result.used.begin());
+  result.of_gpu.resize(gpus);
+  std::vector<bool> driven(result.used.size());
+  for (std::size_t gpu = 0; gpu < gpus && !driven.empty(); ++gpu) {
+    const PathKind best = *std::min_element(paths[gpu].begin(), paths[gpu].end());
+    for (std::size_t nic = 0; nic < driven.size(); ++nic) {
+      if (paths[gpu][nic] != best) continue;
+      result.of_gpu[gpu].push_back(static_cast<int>(nic));
+      driven[nic] = true;
+    }
+  }
+  for (std::size_t nic = 0; nic < driven.size(); ++nic) {
+    if (driven[nic]) continue;
+    PathKind best = PathKind::None;
+    for (const std::vector<PathKind>& own : paths) best = std::min(best, own[nic]);
+    for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
+      if (paths[gpu][nic] == best) result.of_gpu[gpu].push_back(static_cast<int>(nic));
     }
   }
   return result;
@@ -90,8 +98,7 @@ struct InstanceMap::Impl {
       : cluster(described),
         nics(described.nodes > 1 ? node_nics(described) : NodeNics{}),
         nodes((ranks + described.gpus_per_node - 1) / described.gpus_per_node),
-        fabric(described.fabric, described.nodes, static_cast<int>(nics.used.size()),
-               nic_capacity(described)),
+        fabric(fabric_network(described)),
         sums(fabric.link_count()),
         driven(nics.used.size(), -1) {}
 
@@ -183,15 +190,15 @@ void InstanceMap::Impl::use_fabric(const GroupPattern& group, std::vector<LinkUs
 
 Seconds InstanceMap::Impl::ring_latency() const {
   if (cluster.fabric.hop_latency.count() <= 0) return Seconds(0);
-  double switches = 0;
+  Seconds sum{0};
   for (std::size_t i = 0; i < domains(); ++i) {
     const std::span<const Site> senders = domain(i);
     for (std::size_t j = 0; j < senders.size(); ++j) {
       const int to = peer_node((i + 1) % domains(), j, senders.size());
-      switches += fabric.switches(senders[j].node, senders[j].nic, to);
+      sum += fabric.latency(senders[j].node, senders[j].nic, to);
     }
   }
-  return cluster.fabric.hop_latency * rounded(switches / static_cast<double>(sites.size()));
+  return Seconds(rounded(sum.count() / static_cast<double>(sites.size())));
 }
 
 InstanceMap::InstanceMap(const Cluster& cluster, int ranks)

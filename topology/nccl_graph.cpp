@@ -159,6 +159,13 @@ int channel_ctas(int graph_channels) {
   return std::min(64, 2 * graph_channels);
 }
 
+bool all_on_nvswitch(const NodeGraph& graph, int gpus) {
+  for (int i = 0; i < gpus; ++i) {
+    if (!is_on_nvswitch(graph, i)) return false;
+  }
+  return true;
+}
+
 struct NetworkFigures {
   const char* name;
   double efficiency;
@@ -248,6 +255,36 @@ void set_inter_node(NcclGraph& graph, const GpuSpec& gpu, int nics, BytesPerSeco
   graph.inter_ll128 = graph.ll128 && kind != NetworkKind::Tcp;
   graph.tree_on_one_gpu = nics == 1;
   graph.extra_network_latency_us = extra_network_latency_us(kind);
+}
+
+void give_rings(NcclGraph& graph, int channels, double gbps) {
+  graph.ring_channels = channels;
+  graph.ring_channel_gbps = gbps;
+  graph.ctas = channel_ctas(channels);
+}
+
+void give_inter_rings(NcclGraph& graph, int channels, double gbps) {
+  graph.inter_ring_channels = channels;
+  graph.inter_ring_channel_gbps = gbps;
+  graph.inter_ctas = channel_ctas(channels);
+}
+
+bool is_consumer_card(const GpuSpec& gpu) {
+  const std::string& name = gpu.name;
+  return name.starts_with("RTX20") || name.starts_with("RTX30") || name.starts_with("RTX40") ||
+         name.starts_with("RTX50");
+}
+
+IntraNode intra_by_links(const NodeGraph& graph, std::span<const NvLinkPair> mesh,
+                         const GpuSpec& gpu, std::string_view cpu, int gpus) {
+  if (all_on_nvswitch(graph, gpus)) return IntraNode::NvSwitch;
+  if (!mesh.empty() && mesh_rings(mesh, std::max(gpus, 2)) > 0) return IntraNode::NvLinkMesh;
+  if (is_consumer_card(gpu)) return IntraNode::PcieHostStaged;
+  // Being below one tree of switches is transitive.
+  PathKind farthest = PathKind::PcieSwitch;
+  for (int i = 1; i < gpus; ++i) farthest = std::max(farthest, gpu_host_path(graph, 0, i));
+  const bool anywhere = cpu == "amd" && gpus <= 2;
+  return anywhere || farthest < PathKind::HostBridge ? IntraNode::Pcie : IntraNode::PcieHostStaged;
 }
 
 }  // namespace zerosim

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,23 @@ void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, c
 /// \param nics  NICs that the used GPUs drive, at least 1
 void set_inter_node(NcclGraph& graph, const GpuSpec& gpu, int nics, BytesPerSecond nic_bandwidth,
                     NetworkKind kind);
+
+/// Channels as NCCL's own search found them, in place of the rule's; CTAs follow.
+void give_rings(NcclGraph& graph, int channels, double gbps);
+void give_inter_rings(NcclGraph& graph, int channels, double gbps);
+
+/// How the first `gpus` GPUs reach each other, by their links (spec/nccl_cost.md section 3):
+///
+/// - every one in the NVSwitches: NvSwitch;
+/// - NVLinks that form a ring over them: NvLinkMesh (one bridged pair among three cards forms none,
+///   and NCCL's rings then go over PCIe for all);
+/// - else peer-to-peer copies over PCIe, if every pair is within PXB, or, with an AMD CPU and at
+///   most two GPUs, anywhere: Pcie;
+/// - else, and for consumer cards, whose driver refuses peer access: PcieHostStaged.
+[[nodiscard]] IntraNode intra_by_links(const NodeGraph& graph, std::span<const NvLinkPair> mesh,
+                                       const GpuSpec& gpu, std::string_view cpu, int gpus);
+/// A GeForce card, whose driver refuses peer-to-peer copies over PCIe.
+[[nodiscard]] bool is_consumer_card(const GpuSpec& gpu);
 
 /// NVLS heads and their one-node speed for `gpus` GPUs of an NVSwitch node: one head a GPU.
 void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -49,16 +50,32 @@ class Builder {
   void link(Vertex a, Vertex b, LinkKind kind, BytesPerSecond bandwidth, Seconds latency) {
     boost::add_edge(a, b, Link{kind, bandwidth, latency}, graph_);
   }
-  void link_pcie(Vertex a, Vertex b) { link(a, b, LinkKind::Pcie, shape_.pcie, kPcieLatency); }
+  void link_pcie(Vertex a, Vertex b, BytesPerSecond rate) {
+    link(a, b, LinkKind::Pcie, rate, kPcieLatency);
+  }
+  /// Of item `i`: what `rates` says, if it says anything.
+  static BytesPerSecond rate(const std::vector<BytesPerSecond>& rates, int i,
+                             BytesPerSecond alike) {
+    if (rates.empty()) return alike;
+    const auto at = static_cast<std::size_t>(i);
+    ZS_CHECK(at < rates.size(), "a rate for every link");
+    return rates[at];
+  }
 
   [[nodiscard]] int numa_node(int host_part, int cpu) const {
     const auto index = static_cast<std::size_t>(host_part);
     return index < shape_.numa_nodes.size() ? shape_.numa_nodes[index] : cpu;
   }
 
+  [[nodiscard]] int cpu_numa(int cpu) const {
+    const auto at = static_cast<std::size_t>(cpu);
+    if (at < shape_.cpu_numa.size()) return shape_.cpu_numa[at];
+    return switches() > 0 ? cpu : numa_node(cpu, cpu);
+  }
+
   void add_cpus() {
     for (int i = 0; i < shape_.sockets; ++i) {
-      cpus_.push_back(add(DeviceKind::Cpu, i, switches() > 0 ? i : numa_node(i, i)));
+      cpus_.push_back(add(DeviceKind::Cpu, i, cpu_numa(i)));
       for (int j = 0; j < i; ++j) {
         link(cpus_[static_cast<std::size_t>(j)], cpus_.back(), LinkKind::CpuInterconnect,
              shape_.socket_link, kSocketLatency);
@@ -77,7 +94,7 @@ class Builder {
       const HostParent evenly{DeviceKind::Cpu, part_of(i, switches(), shape_.sockets)};
       const Vertex above = parent(shape_.switch_parents, i, evenly);
       switches_.push_back(add(DeviceKind::PcieSwitch, i, numa_node(i, graph_[above].numa)));
-      link_pcie(switches_.back(), above);
+      link_pcie(switches_.back(), above, rate(shape_.switch_links, i, shape_.pcie));
     }
   }
 
@@ -94,33 +111,41 @@ class Builder {
 
   void add_gpus() {
     for (int i = 0; i < shape_.gpus; ++i) {
-      gpus_.push_back(add_below_host(DeviceKind::Gpu, i, shape_.gpus, shape_.gpu_parents));
+      gpus_.push_back(add_below_host(DeviceKind::Gpu, i, shape_.gpus, shape_.gpu_parents,
+                                     rate(shape_.gpu_links, i, shape_.pcie)));
     }
   }
   void add_nics() {
     for (int i = 0; i < shape_.nics; ++i) {
-      add_below_host(DeviceKind::Nic, i, shape_.nics, shape_.nic_parents);
+      const Vertex nic = add_below_host(DeviceKind::Nic, i, shape_.nics, shape_.nic_parents,
+                                        rate(shape_.nic_links, i, shape_.pcie));
+      graph_[nic].port = rate(shape_.nic_ports, i, {});
     }
   }
   Vertex add_below_host(DeviceKind kind, int index, int count,
-                        const std::vector<HostParent>& parents) {
+                        const std::vector<HostParent>& parents, BytesPerSecond upward) {
     const bool on_switches = !switches_.empty();
     const int parts = static_cast<int>(on_switches ? switches_.size() : cpus_.size());
     const HostParent evenly{on_switches ? DeviceKind::PcieSwitch : DeviceKind::Cpu,
                             part_of(index, count, parts)};
     const Vertex above = parent(parents, index, evenly);
     const Vertex device = add(kind, index, graph_[above].numa);
-    link_pcie(device, above);
+    link_pcie(device, above, upward);
     return device;
   }
 
-  void add_nvlinks() {
-    if (shape_.nvswitch.per_second() > 0) {
-      const Vertex nvswitch = add(DeviceKind::NvSwitch, 0, 0);
-      for (const Vertex gpu : gpus_) {
-        link(gpu, nvswitch, LinkKind::NvLink, shape_.nvswitch, kNvLinkLatency);
-      }
+  void add_nvswitch() {
+    if (shape_.nvswitch.per_second() <= 0) return;
+    const Vertex nvswitch = add(DeviceKind::NvSwitch, 0, 0);
+    for (int i = 0; i < shape_.gpus; ++i) {
+      const BytesPerSecond into = rate(shape_.nvswitch_links, i, shape_.nvswitch);
+      if (into.per_second() <= 0) continue;
+      link(gpus_[static_cast<std::size_t>(i)], nvswitch, LinkKind::NvLink, into, kNvLinkLatency);
     }
+  }
+
+  void add_nvlinks() {
+    add_nvswitch();
     for (const NvLinkPair& pair : shape_.mesh) {
       link(gpus_[static_cast<std::size_t>(pair.a)], gpus_[static_cast<std::size_t>(pair.b)],
            LinkKind::NvLink, BytesPerSecond(pair.links * shape_.nvlink.per_second()),
@@ -156,20 +181,14 @@ struct IsHostLink {
   bool operator()(const Edge& edge) const { return (*graph)[edge].kind != LinkKind::NvLink; }
 };
 
-/// Of each device the one before it on the shortest way from `from` over PCIe and CPUs; itself if
-/// there is no way.
-std::vector<Vertex> host_tree(const NodeGraph& graph, Vertex from) {
+/// Devices from `from` to `to` over PCIe and CPUs, both ends included; the shortest such path.
+std::vector<Vertex> host_path(const NodeGraph& graph, Vertex from, Vertex to) {
   const boost::filtered_graph<NodeGraph, IsHostLink> host(graph, IsHostLink{&graph});
   std::vector<Vertex> before(boost::num_vertices(graph));
   for (std::size_t i = 0; i < before.size(); ++i) before[i] = i;
   boost::breadth_first_search(host, from,
                               boost::visitor(boost::make_bfs_visitor(boost::record_predecessors(
                                   before.data(), boost::on_tree_edge()))));
-  return before;
-}
-
-/// Devices from `from` to `to`, both ends included.
-std::vector<Vertex> host_path(const std::vector<Vertex>& before, Vertex from, Vertex to) {
   if (from != to && before[to] == to) return {};
   std::vector<Vertex> path{to};
   while (path.back() != from) path.push_back(before[path.back()]);
@@ -177,9 +196,8 @@ std::vector<Vertex> host_path(const std::vector<Vertex>& before, Vertex from, Ve
   return path;
 }
 
-PathKind host_path_kind(const NodeGraph& graph, const std::vector<Vertex>& before, Vertex from,
-                        Vertex to) {
-  const std::vector<Vertex> path = host_path(before, from, to);
+PathKind host_path_kind(const NodeGraph& graph, Vertex from, Vertex to) {
+  const std::vector<Vertex> path = host_path(graph, from, to);
   if (path.empty()) return PathKind::None;
   const auto count = [&](DeviceKind kind) {
     return std::count_if(path.begin(), path.end(), [&](Vertex v) { return graph[v].kind == kind; });
@@ -189,12 +207,59 @@ PathKind host_path_kind(const NodeGraph& graph, const std::vector<Vertex>& befor
   return count(DeviceKind::PcieSwitch) > 1 ? PathKind::PcieSwitches : PathKind::PcieSwitch;
 }
 
+/// The link of a device towards its CPU. The host side is a tree below each CPU whose parents were
+/// added before their children.
+std::optional<Edge> link_up(const NodeGraph& graph, Vertex v) {
+  std::optional<Edge> up;
+  for (const Edge& edge : links_of(graph, v)) {
+    const bool upward = graph[edge].kind == LinkKind::Pcie && boost::target(edge, graph) < v;
+    if (upward) up = edge;
+  }
+  return up;
+}
+
+/// The links from a device to its CPU, its own first.
+std::vector<Edge> links_up(const NodeGraph& graph, Vertex v) {
+  std::vector<Edge> way;
+  while (graph[v].kind != DeviceKind::Cpu) {
+    const std::optional<Edge> up = link_up(graph, v);
+    ZS_CHECK(up.has_value(), "a device without a way to a CPU");
+    way.push_back(*up);
+    v = boost::target(*up, graph);
+  }
+  return way;
+}
+
 std::set<Vertex> nvlink_neighbours(const NodeGraph& graph, Vertex v) {
   std::set<Vertex> neighbours;
   for (const Edge& edge : links_of(graph, v)) {
     if (graph[edge].kind == LinkKind::NvLink) neighbours.insert(boost::target(edge, graph));
   }
   return neighbours;
+}
+
+std::vector<int> near_nics(const NodeGraph& graph, int gpus) {
+  std::vector<int> all, near;
+  for (int nic = 0; find_device(graph, DeviceKind::Nic, nic); ++nic) {
+    all.push_back(nic);
+    bool is_near = false;
+    for (int gpu = 0; gpu < gpus && !is_near; ++gpu) {
+      is_near = nic_path(graph, gpu, nic) < PathKind::HostBridge;
+    }
+    if (is_near) near.push_back(nic);
+  }
+  return near.empty() ? all : near;
+}
+
+BytesPerSecond nic_speed(const NodeGraph& graph, int nic) {
+  const Vertex v = device(graph, DeviceKind::Nic, nic);
+  const BytesPerSecond port = graph[v].port;
+  const BytesPerSecond slot = graph[links_up(graph, v).front()].bandwidth;
+  return port.per_second() > 0 ? std::min(port, slot) : slot;
+}
+
+double total(const UsedNics& used) {
+  return static_cast<double>(used.nics.size()) * used.bandwidth.per_second();
 }
 
 constexpr int kMaxMeshGpus = 8;
@@ -233,7 +298,7 @@ class CycleSearch {
 
   /// Continues the open path that ends at `last` and has visited `visited`.
   void extend(int last, unsigned visited, int length) {
-    if (best_ == bound_) return;
+    if (best_ == bound_ || ++steps_ > kMostSteps) return;
     if (length == gpus_) {
       if (at(last, 0) > 0) close(last);
       return;
@@ -255,8 +320,10 @@ class CycleSearch {
     change(last, 0, +1);
   }
 
+  static constexpr int kMostSteps = 1'000'000;
   LinkCounts links_;
   int gpus_;
+  int steps_ = 0;
   int bound_ = 0;
   int cycles_ = 0;
   int best_ = 0;
@@ -312,28 +379,23 @@ PathKind gpu_path(const NodeGraph& graph, int gpu_a, int gpu_b) {
     if (graph[v].kind == DeviceKind::NvSwitch) return PathKind::NvSwitch;
     by_gpu = true;
   }
-  return by_gpu ? PathKind::NvLinkViaGpu : host_path_kind(graph, host_tree(graph, a), a, b);
+  return by_gpu ? PathKind::NvLinkViaGpu : host_path_kind(graph, a, b);
 }
 
 PathKind nic_path(const NodeGraph& graph, int gpu, int nic) {
-  const Vertex from = device(graph, DeviceKind::Gpu, gpu);
-  return host_path_kind(graph, host_tree(graph, from), from, device(graph, DeviceKind::Nic, nic));
+  return host_path_kind(graph, device(graph, DeviceKind::Gpu, gpu),
+                        device(graph, DeviceKind::Nic, nic));
 }
 
-std::vector<int> nearest_nics(const NodeGraph& graph, int gpu) {
-  const Vertex from = device(graph, DeviceKind::Gpu, gpu);
-  const std::vector<Vertex> before = host_tree(graph, from);
-  std::vector<int> nearest;
-  PathKind best = PathKind::None;
-  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
-    if (graph[v].kind != DeviceKind::Nic) continue;
-    const PathKind kind = host_path_kind(graph, before, from, v);
-    if (kind < best) nearest.clear();
-    best = std::min(best, kind);
-    if (kind == best) nearest.push_back(graph[v].index);
-  }
-  std::sort(nearest.begin(), nearest.end());
-  return nearest;
+PathKind gpu_host_path(const NodeGraph& graph, int gpu_a, int gpu_b) {
+  return host_path_kind(graph, device(graph, DeviceKind::Gpu, gpu_a),
+                        device(graph, DeviceKind::Gpu, gpu_b));
+}
+
+bool is_on_nvswitch(const NodeGraph& graph, int gpu) {
+  const std::set<Vertex> neighbours = nvlink_neighbours(graph, device(graph, DeviceKind::Gpu, gpu));
+  return std::any_of(neighbours.begin(), neighbours.end(),
+                     [&](Vertex v) { return graph[v].kind == DeviceKind::NvSwitch; });
 }
 
 BytesPerSecond nvlink_bandwidth(const NodeGraph& graph, int gpu) {
@@ -354,35 +416,56 @@ BytesPerSecond nvlink_pair_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_
   return BytesPerSecond(sum);
 }
 
-int reachable_nics(const NodeGraph& graph, int gpus) {
-  int nics = 0;
-  int near = 0;
-  while (find_device(graph, DeviceKind::Nic, nics)) {
-    bool is_near = false;
-    for (int gpu = 0; gpu < gpus && !is_near; ++gpu) {
-      is_near = nic_path(graph, gpu, nics) < PathKind::HostBridge;
+UsedNics used_nics(const NodeGraph& graph, int gpus) {
+  const std::vector<int> near = near_nics(graph, gpus);
+  std::vector<BytesPerSecond> speeds;
+  for (const int nic : near) speeds.push_back(nic_speed(graph, nic));
+  UsedNics best;
+  for (const BytesPerSecond speed : speeds) {
+    UsedNics candidate{{}, speed};
+    for (std::size_t i = 0; i < near.size(); ++i) {
+      if (speeds[i] >= speed) candidate.nics.push_back(near[i]);
     }
-    near += is_near ? 1 : 0;
-    ++nics;
+    if (total(candidate) > total(best)) best = candidate;
   }
-  return near > 0 ? near : nics;
+  return best;
+}
+
+int reachable_nics(const NodeGraph& graph, int gpus) {
+  return static_cast<int>(used_nics(graph, gpus).nics.size());
+}
+
+std::vector<int> nearest_nics(const NodeGraph& graph, int gpu) {
+  std::vector<int> nearest;
+  PathKind best = PathKind::None;
+  for (int nic = 0; find_device(graph, DeviceKind::Nic, nic); ++nic) {
+    const PathKind path = nic_path(graph, gpu, nic);
+    if (path < best) nearest.clear();
+    best = std::min(best, path);
+    if (path == best) nearest.push_back(nic);
+  }
+  return nearest;
+}
+
+int gpu_numa(const NodeGraph& graph, int gpu) {
+  return graph[device(graph, DeviceKind::Gpu, gpu)].numa;
+}
+
+BytesPerSecond host_path_bandwidth(const NodeGraph& graph, int gpu) {
+  BytesPerSecond narrowest(std::numeric_limits<double>::infinity());
+  for (const Edge& edge : links_up(graph, device(graph, DeviceKind::Gpu, gpu))) {
+    narrowest = std::min(narrowest, graph[edge].bandwidth);
+  }
+  return narrowest;
 }
 
 int gpus_per_host_link(const NodeGraph& graph, int gpus) {
   std::vector<int> users(boost::num_vertices(graph));  // of the link above a vertex
   int most = 1;
   for (int gpu = 0; gpu < gpus; ++gpu) {
-    Vertex v = device(graph, DeviceKind::Gpu, gpu);
-    while (graph[v].kind != DeviceKind::Cpu) {
-      most = std::max(most, ++users[v]);
-      // The host side is a tree below each CPU whose parents were added before their children.
-      Vertex parent = v;
-      for (const Edge& edge : links_of(graph, v)) {
-        if (graph[edge].kind == LinkKind::Pcie)
-          parent = std::min(parent, boost::target(edge, graph));
-      }
-      ZS_CHECK(parent != v, "a GPU without a way to a CPU");
-      v = parent;
+    for (const Edge& edge : links_up(graph, device(graph, DeviceKind::Gpu, gpu))) {
+      most =
+          std::max(most, ++users[std::max(boost::source(edge, graph), boost::target(edge, graph))]);
     }
   }
   return most;

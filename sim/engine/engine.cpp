@@ -116,9 +116,8 @@ Timeline Engine::run(const Program& program, AllocationObserver* observer) {
                                  program.world_size, impl_->cluster.name,
                                  impl_->cluster.world_size()));
   }
-  const bool jitters = impl_->cluster.perturbations.jitter.any();
   const Folding folding = fold(impl_->cluster, rank_runs(program), group_patterns(program),
-                               jitters ? FoldMode::Off : FoldMode::On);
+                               impl_->cluster.must_not_fold() ? FoldMode::Off : FoldMode::On);
   return run(program, folding, observer);
 }
 

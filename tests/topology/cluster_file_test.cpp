@@ -250,8 +250,9 @@ INSTANTIATE_TEST_SUITE_P(
             R"({"version": 1, "node": {"preset": "dgx-h100", "host": {"memory_bandwith": "1GB/s"}}})",
             "c.json:1:56: node.host.memory_bandwith: unknown key; did you mean "
             "\"memory_bandwidth\"?"},
-        BadFile{R"({"version": 1, "node": {"preset": "dgx-h100"}, "fabric": {"kind": "torus"}})",
-                "c.json:1:67: fabric.kind: unknown kind of fabric \"torus\"; known: switch"},
+        BadFile{R"({"version": 1, "node": {"preset": "dgx-h100"}, "fabric": {"kind": "swich"}})",
+                "c.json:1:67: fabric.kind: unknown kind of fabric \"swich\"; did you mean "
+                "\"switch\"?"},
         BadFile{R"({"version": 1, "node": {"preset": "dgx-h100"}, "price_per_gpu_hour": -1})",
                 "c.json:1:70: price_per_gpu_hour: found -1, expected 0 or more"}));
 

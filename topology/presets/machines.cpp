@@ -12,6 +12,68 @@ const std::map<std::string, std::string>& aliases() {
   return kNames;
 }
 
+/// Every NIC's port is that of the machine, where the shape does not list them.
+NodeShape with_ports(const Machine& machine) {
+  NodeShape shape = machine.shape;
+  if (shape.nic_ports.empty()) {
+    shape.nic_ports.assign(static_cast<std::size_t>(shape.nics), machine.nic_bandwidth);
+  }
+  return shape;
+}
+
+/// GPUs in a ring: a lone one has no rings inside the node; its way out is that of a pair.
+int ring_gpus(int gpus) {
+  return std::max(gpus, 2);
+}
+
+IntraNode intra_of(const Machine& machine, const NodeGraph& graph, int gpus) {
+  if (machine.by_links) {
+    return intra_by_links(graph, machine.shape.mesh, gpu_spec(machine.gpu), machine.cpu, gpus);
+  }
+  // Where NVLinks form no ring over these GPUs, NCCL goes through the host.
+  const bool meshed = machine.intra == IntraNode::NvLinkMesh;
+  if (meshed && mesh_rings(machine.shape.mesh, ring_gpus(gpus)) == 0) {
+    return IntraNode::PcieHostStaged;
+  }
+  return machine.intra;
+}
+
+/// The shape whose links are the slowest that the first `gpus` GPUs have.
+NodeShape slowest_links(const Machine& machine, const NodeTemplate& node, int gpus) {
+  NodeShape shape = machine.shape;
+  if (!shape.gpu_links.empty() || !shape.switch_links.empty()) {
+    shape.pcie = host_path_bandwidth(node.graph, 0);
+    for (int i = 1; i < gpus; ++i) {
+      shape.pcie = std::min(shape.pcie, host_path_bandwidth(node.graph, i));
+    }
+  }
+  for (int i = 0; i < gpus && !shape.nvswitch_links.empty(); ++i) {
+    shape.nvswitch = std::min(shape.nvswitch, shape.nvswitch_links[static_cast<std::size_t>(i)]);
+  }
+  return shape;
+}
+
+void set_channels(NodeTemplate& node, const Machine& machine, int gpus) {
+  const GpuSpec& gpu = gpu_spec(machine.gpu);
+  NcclGraph& nccl = node.nccl;
+  set_intra_node(nccl, node.intra, slowest_links(machine, node, gpus), gpu, ring_gpus(gpus));
+  // Another search's result holds for the GPUs that it was made for.
+  const bool all_gpus = gpus == machine.shape.gpus;
+  if (all_gpus && machine.rings.count > 0)
+    give_rings(nccl, machine.rings.count, machine.rings.gbps);
+  if (all_gpus && machine.nvls.count > 0) {
+    nccl.nvls_heads = machine.nvls.count;
+    nccl.nvls_head_gbps = machine.nvls.gbps;
+  }
+  if (node.nics == 0) return;
+  const UsedNics used = used_nics(node.graph, gpus);
+  node.nic_bandwidth = used.bandwidth;
+  set_inter_node(nccl, gpu, static_cast<int>(used.nics.size()), used.bandwidth, machine.network);
+  if (all_gpus && machine.rings_between_nodes.count > 0) {
+    give_inter_rings(nccl, machine.rings_between_nodes.count, machine.rings_between_nodes.gbps);
+  }
+}
+
 }  // namespace
 
 const std::vector<Machine>& machines() {
@@ -45,8 +107,7 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   node.name = machine.name;
   node.gpu = machine.gpu;
   node.gpus = machine.shape.gpus;
-  node.intra = machine.intra;
-  node.graph = build_node_graph(machine.shape);
+  node.graph = build_node_graph(with_ports(machine));
   node.nics = machine.shape.nics;
   node.nic_bandwidth = machine.nic_bandwidth;
   node.nic_efficiency = machine.nic_efficiency;
@@ -57,23 +118,13 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   node.host_cores = machine.host_cores;
   node.cpu = machine.cpu;
   node.source = machine.source;
-  const GpuSpec& gpu = gpu_spec(machine.gpu);
-  // A lone GPU has no rings inside the node; its way out is that of a pair.
-  const int ring_gpus = std::max(gpus, 2);
   node.nvlink = machine.shape.nvlink;
-  if (machine.intra == IntraNode::NvSwitch) {
-    node.nvlink = BytesPerSecond(machine.shape.nvswitch.per_second() / gpu.nvlink_links);
+  if (machine.shape.nvswitch.per_second() > 0) {
+    node.nvlink = BytesPerSecond(machine.shape.nvswitch.per_second() /
+                                 gpu_spec(machine.gpu).nvlink_links);
   }
-  const bool meshed = machine.intra == IntraNode::NvLinkMesh;
-  // Where NVLinks form no ring over these GPUs, NCCL goes through the host.
-  if (meshed && mesh_rings(machine.shape.mesh, ring_gpus) == 0) {
-    node.intra = IntraNode::PcieHostStaged;
-  }
-  set_intra_node(node.nccl, node.intra, machine.shape, gpu, ring_gpus);
-  if (node.nics > 0) {
-    set_inter_node(node.nccl, gpu, reachable_nics(node.graph, gpus), machine.nic_bandwidth,
-                   machine.network);
-  }
+  node.intra = intra_of(machine, node.graph, gpus);
+  set_channels(node, machine, gpus);
   return node;
 }
 

@@ -11,6 +11,12 @@
 
 namespace zerosim {
 
+/// Channels of one speed, GB/s of each, as a graph file of NCCL's own search has them.
+struct GivenChannels {
+  int count = 0;  ///< 0: by rule
+  double gbps = 0;
+};
+
 /// One machine as its file, or a cluster file, states it; `make_node` turns it into a NodeTemplate.
 /// What NCCL does on it follows by rule (topology/nccl_graph.h).
 struct Machine {
@@ -18,6 +24,11 @@ struct Machine {
   std::string description;
   std::string gpu;
   IntraNode intra = IntraNode::NvSwitch;
+  /// `intra` follows from the links of the GPUs that a job uses (`intra_by_links`).
+  bool by_links = false;
+  GivenChannels rings;                ///< on one node
+  GivenChannels rings_between_nodes;  ///< with several
+  GivenChannels nvls;                 ///< heads of in-switch reduction
   NodeShape shape;
   BytesPerSecond nic_bandwidth;  ///< peak, one NIC, one direction
   NetworkKind network = NetworkKind::InfiniBand;
