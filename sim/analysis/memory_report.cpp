@@ -244,9 +244,16 @@ Program memory_program(const Experiment& experiment, const Strategy& strategy) {
   set_machine(experiment, options);
   const MemoryRanks ranks = memory_ranks(experiment, strategy);
   if (ranks.differ) options.rank = ranks.most;
+  if (options.variants.empty()) options.pieces = LocalPieces::One;
   Program program = build_program(experiment.model, steady_strategy(strategy),
                                   batch_of(experiment, strategy), options);
   keep_worst(experiment, strategy, program);
+  if (ranks.differ) {
+    program.assumptions.push_back(
+        format("memory is that of rank {}: of ranks that hold pieces of other parameters the one "
+               "with most",
+               program.ranks.front().representative.value()));
+  }
   return program;
 }
 

@@ -52,7 +52,7 @@ class PartitionMemory {
     options.steps = 2;  // the second has all that a steady one has
     options.routing = experiment_.routing;
     set_machine(experiment_, options);
-    options.variants.clear();
+    options.pieces = LocalPieces::One;
     options.rank = rank;
     return build_program(experiment_.model, steady_strategy(strategy_),
                          batch_of(experiment_, strategy_), options);

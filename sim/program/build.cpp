@@ -251,13 +251,22 @@ Plan plan_of(const PieceClasses& pieces, const Variants& variants) {
   return plan;
 }
 
-/// The program in whose ranks `rank` is becomes its own.
-void follow(Plan& plan, Rank rank) {
+/// The program of the ranks among which `rank` is becomes its own.
+PlannedRank& follow(Plan& plan, Rank rank) {
   for (const ProgramRun& run : plan.runs) {
     if (rank.value() >= run.first && rank.value() < run.first + run.count) {
-      plan.programs[static_cast<std::size_t>(run.program)].rank = rank;
+      PlannedRank& own = plan.programs[static_cast<std::size_t>(run.program)];
+      own.rank = rank;
+      return own;
     }
   }
+  throw ConfigError(format("rank {}: there is none; expected 0 to {}", rank.value(),
+                           plan.runs.back().first + plan.runs.back().count - 1));
+}
+
+void keep_only(Plan& plan, const PlannedRank& planned) {
+  plan.programs = {PlannedRank(planned)};
+  plan.runs.clear();
 }
 
 void name_parts(const Model& model, Program& program) {
@@ -289,13 +298,16 @@ class ProgramAssembler {
       pieces.runs = {{0, options_.world_size, 0}};
     }
     Plan plan = plan_of(pieces, variants);
-    if (!each) follow(plan, standing_rank());
+    if (!each) {
+      PlannedRank& followed = follow(plan, standing_rank());
+      if (options_.pieces == LocalPieces::One) keep_only(plan, followed);
+    }
     begin();
     for (const PlannedRank& planned : plan.programs) {
       build(planned, variants.kinds[static_cast<std::size_t>(planned.variant)]);
     }
     program_.runs = std::move(plan.runs);
-    finish(each);
+    finish();
     return std::move(program_);
   }
 
@@ -363,8 +375,9 @@ class ProgramAssembler {
             options_.pieces == LocalPieces::Largest && options_.world_size > 1};
   }
 
-  void finish(bool each) {
-    if (!each && options_.world_size > 1 && cuts_flat_tensors(strategy_)) {
+  void finish() {
+    if (options_.pieces == LocalPieces::Largest && options_.world_size > 1 &&
+        cuts_flat_tensors(strategy_)) {
       program_.assumptions.push_back(format(
           "ranks, which hold pieces of other parameters, are simulated as one: between any two "
           "collectives its kernels are those of the rank that has most to do, its memory is that "

@@ -23,6 +23,8 @@ enum class LocalPieces {
   Largest,
   /// One program for each class of ranks with the same pieces.
   Each,
+  /// The program of BuildOptions::rank alone, as it is.
+  One,
 };
 
 /// Consecutive ranks that are not as the others from outside: of an uneven cluster.
@@ -46,8 +48,8 @@ struct BuildOptions {
   /// Type in which a checkpoint is loaded; unset: that of the model in training.
   std::optional<Dtype> load_dtype{};
   LocalPieces pieces = LocalPieces::Largest;
-  /// With LocalPieces::Largest: whose memory it is; unset: the largest partition gradient buffer's
-  /// (B3.8), with FSDP that of the most elements to update.
+  /// With LocalPieces::Largest: whose memory it is; with One: which. Unset: the rank of the largest
+  /// partition gradient buffer (B3.8), with FSDP that of the most elements to update.
   std::optional<Rank> rank{};
   /// In order, without overlap; ranks in none are as the strategy and these options say.
   std::vector<RankVariant> variants{};
