@@ -105,7 +105,8 @@
 namespace zerosim {
 
 enum class DeviceKind { Gpu, NvSwitch, PcieSwitch, Cpu, Nic };
-enum class LinkKind { NvLink, Pcie, CpuInterconnect, Network };
+/// C2c: between a Grace CPU and its GPU.
+enum class LinkKind { NvLink, Pcie, CpuInterconnect, Network, C2c };
 /// How GPUs of one node reach each other: decides NCCL's protocols and latencies (nccl_cost.md
 /// section 2).
 enum class IntraNode { NvSwitch, NvLinkMesh, Pcie, PcieHostStaged };
@@ -249,9 +250,15 @@ struct Cluster {
 /// As `load_cluster` of a file; `file` stands for it in messages.
 [[nodiscard]] Cluster parse_cluster(std::string text, const std::string& file);
 
+/// As `load_cluster`, and machines that are only drawn, not simulated (`zerosim topo show`): with
+/// GPUs that are not NVIDIA's, whose NcclGraph is empty and which `Cluster::gpu` does not know.
+[[nodiscard]] Cluster load_topology(const std::string& name_or_path, int nodes = -1,
+                                    int gpus_per_node = -1);
+
 struct ClusterPreset {
   std::string name;
   std::string description;
+  bool simulated = true;  ///< `load_cluster` takes it
 };
 [[nodiscard]] std::vector<ClusterPreset> cluster_presets();
 

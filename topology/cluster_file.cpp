@@ -47,6 +47,7 @@ class FileReader {
     if (root_.has("name")) description_.name = root_.string("name");
     description_.node = read_node(root_.object("node"), description_.name);
     description_.assumptions = std::move(description_.node.assumptions);
+    description_.fabric.nvlink_domain_nodes = description_.node.machine.nvlink_domain_nodes;
     read_counts();
     if (root_.has("price_per_gpu_hour")) read_price();
     description_.file = root_;
@@ -67,7 +68,8 @@ class FileReader {
     if (root_.has("nodes")) {
       description_.nodes = bounded_integer(root_, "nodes", 1, kMaxNodes);
     } else {
-      assume("nodes: 1, as the cluster file does not say");
+      description_.nodes = description_.node.machine.nodes;
+      assume(format("nodes: {}, as the cluster file does not say", description_.nodes));
     }
     if (root_.has("gpus_per_node")) {
       description_.gpus_per_node = bounded_integer(root_, "gpus_per_node", 1, kMaxGpusPerNode);
@@ -97,13 +99,15 @@ Description preset_description(const Machine& machine) {
   Description description;
   description.name = machine.name;
   description.node.machine = machine;
+  description.nodes = machine.nodes;
+  description.fabric.nvlink_domain_nodes = machine.nvlink_domain_nodes;
   return description;
 }
 
 [[noreturn]] void fail_unknown_cluster(const std::string& name) {
-  const std::vector<std::string>& names = machine_names();
-  throw ConfigError(format("cluster \"{}\" is neither a preset nor a file{} (presets: {})", name,
-                           did_you_mean(name, names), join(names, ", ")));
+  throw ConfigError(format(
+      "cluster \"{}\" is neither a preset nor a file{} (`zerosim topo presets` lists the presets)",
+      name, did_you_mean(name, machine_names())));
 }
 
 Description describe(const std::string& name_or_path) {
@@ -216,11 +220,13 @@ Cluster build(Description description) {
     nccl.ring_efficiency = description.node.ring_bandwidth->gb_per_second() / nominal;
   }
   cluster.assumptions.push_back(format("cluster {}: {}", cluster.name, cluster.node.source));
-  cluster.assumptions.emplace_back(
-      "collectives: NCCL 2.30's choice of algorithm and protocol and its latencies, without a log "
-      "of "
-      "this machine");
-  if (cluster.gpus_per_node < cluster.node.gpus) {
+  const bool simulated = is_simulated_gpu(cluster.node.gpu);
+  if (simulated) {
+    cluster.assumptions.emplace_back(
+        "collectives: NCCL 2.30's choice of algorithm and protocol and its latencies, without a "
+        "log of this machine");
+  }
+  if (simulated && cluster.gpus_per_node < cluster.node.gpus) {
     cluster.assumptions.push_back(used_gpus_sentence(cluster));
   }
   const bool by_default = description.node.preset_network && cluster.nodes > 1;
@@ -236,18 +242,38 @@ Cluster build(Description description) {
   return cluster;
 }
 
-}  // namespace
-
-Cluster load_cluster(const std::string& name_or_path, int nodes, int gpus_per_node) {
+Description describe(const std::string& name_or_path, int nodes, int gpus_per_node) {
   Description description = describe(name_or_path);
   apply_flag(nodes, "--nodes", description.nodes, description.nodes_place);
   apply_flag(gpus_per_node, "--gpus-per-node", description.gpus_per_node,
              description.gpus_per_node_place);
+  return description;
+}
+
+/// For a simulation.
+Cluster build_simulated(Description description) {
+  const std::string& gpu = description.node.machine.gpu;
+  if (!is_simulated_gpu(gpu)) {
+    throw ConfigError(format(
+        "cluster {}: its GPUs ({}) are not NVIDIA's, and RCCL is not modelled; `zerosim topo "
+        "show` draws it, nothing simulates it",
+        description.name, gpu));
+  }
   return build(std::move(description));
 }
 
+}  // namespace
+
+Cluster load_cluster(const std::string& name_or_path, int nodes, int gpus_per_node) {
+  return build_simulated(describe(name_or_path, nodes, gpus_per_node));
+}
+
+Cluster load_topology(const std::string& name_or_path, int nodes, int gpus_per_node) {
+  return build(describe(name_or_path, nodes, gpus_per_node));
+}
+
 Cluster parse_cluster(std::string text, const std::string& file) {
-  return build(read_description(JsonDocument::from_text(std::move(text), file)));
+  return build_simulated(read_description(JsonDocument::from_text(std::move(text), file)));
 }
 
 }  // namespace zerosim

@@ -231,7 +231,7 @@ class GraphBuilder {
 
   void add_links(const InstanceMap& map) {
     graph_.kind_of_link.assign(at(map.link_count()), 0);
-    graph_.kinds.push_back({nic_capacity(cluster_).per_second(), {}});
+    graph_.kinds.push_back({usable_nic_bandwidth(cluster_).per_second(), {}});
     for (int i = 0; i < map.fabric().link_count(); ++i) {
       const SharedLink link{map.fabric().capacity(i).per_second(), {}};
       graph_.kind_of_link[at(map.nic_links() + i)] = index_in(graph_.kinds, link);

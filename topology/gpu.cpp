@@ -147,6 +147,11 @@ const std::vector<std::string>& unsupported_gpus() {
   return kNames;
 }
 
+bool is_simulated_gpu(const std::string& name) {
+  return std::any_of(gpu_specs().begin(), gpu_specs().end(),
+                     [&](const GpuSpec& spec) { return spec.name == name; });
+}
+
 const GpuSpec& gpu_spec(const std::string& name) {
   for (const GpuSpec& spec : gpu_specs()) {
     if (spec.name == name) return spec;

@@ -28,6 +28,9 @@ struct GpuSpec {
 /// Rows of data/gpus.csv that are not simulated: GPUs that are not NVIDIA's.
 [[nodiscard]] const std::vector<std::string>& unsupported_gpus();
 
+/// Whether `gpu_spec` knows it.
+[[nodiscard]] bool is_simulated_gpu(const std::string& name);
+
 /// \throws ConfigError  for an unknown name, with the nearest known one; for an unsupported one.
 [[nodiscard]] const GpuSpec& gpu_spec(const std::string& name);
 [[nodiscard]] const std::vector<GpuSpec>& gpu_specs();

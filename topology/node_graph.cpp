@@ -23,6 +23,7 @@ using Edge = NodeGraph::edge_descriptor;
 // Latencies of one hop, typical microbenchmark values (spec/topologies.md section 1).
 constexpr Seconds kNvLinkLatency{1.0e-6};
 constexpr Seconds kPcieLatency{0.5e-6};
+constexpr Seconds kC2cLatency{0.5e-6};
 constexpr Seconds kSocketLatency{0.2e-6};
 
 /// Which of `parts` equal parts, dealt out in order, item `i` of `count` belongs to.
@@ -104,7 +105,9 @@ class Builder {
     const auto at = static_cast<std::size_t>(i);
     ZS_CHECK(parents.empty() || at < parents.size(), "a parent for every device");
     const HostParent& place = parents.empty() ? evenly : parents[at];
-    const std::vector<Vertex>& kind = place.kind == DeviceKind::Cpu ? cpus_ : switches_;
+    const std::vector<Vertex>& kind = place.kind == DeviceKind::Cpu   ? cpus_
+                                      : place.kind == DeviceKind::Gpu ? gpus_
+                                                                      : switches_;
     ZS_CHECK(static_cast<std::size_t>(place.index) < kind.size(), "a parent that is there");
     return kind[static_cast<std::size_t>(place.index)];
   }
@@ -130,7 +133,11 @@ class Builder {
                             part_of(index, count, parts)};
     const Vertex above = parent(parents, index, evenly);
     const Vertex device = add(kind, index, graph_[above].numa);
-    link_pcie(device, above, upward);
+    if (kind == DeviceKind::Gpu && shape_.c2c.per_second() > 0) {
+      link(device, above, LinkKind::C2c, shape_.c2c, kC2cLatency);
+    } else {
+      link_pcie(device, above, upward);
+    }
     return device;
   }
 
@@ -212,8 +219,8 @@ PathKind host_path_kind(const NodeGraph& graph, Vertex from, Vertex to) {
 std::optional<Edge> link_up(const NodeGraph& graph, Vertex v) {
   std::optional<Edge> up;
   for (const Edge& edge : links_of(graph, v)) {
-    const bool upward = graph[edge].kind == LinkKind::Pcie && boost::target(edge, graph) < v;
-    if (upward) up = edge;
+    const bool to_host = graph[edge].kind == LinkKind::Pcie || graph[edge].kind == LinkKind::C2c;
+    if (to_host && boost::target(edge, graph) < v) up = edge;
   }
   return up;
 }
@@ -238,15 +245,48 @@ std::set<Vertex> nvlink_neighbours(const NodeGraph& graph, Vertex v) {
   return neighbours;
 }
 
+/// Sum of the NVLinks that join two devices, one direction.
+BytesPerSecond nvlink_between(const NodeGraph& graph, Vertex a, Vertex b) {
+  double sum = 0;
+  for (const Edge& edge : links_of(graph, a)) {
+    const bool joins = boost::target(edge, graph) == b && graph[edge].kind == LinkKind::NvLink;
+    if (joins) sum += graph[edge].bandwidth.per_second();
+  }
+  return BytesPerSecond(sum);
+}
+
+/// The narrowest link of `host_path`; 0 where there is no such path.
+BytesPerSecond narrowest_host_link(const NodeGraph& graph, Vertex from, Vertex to) {
+  const std::vector<Vertex> path = host_path(graph, from, to);
+  if (path.size() < 2) return {};
+  BytesPerSecond narrowest(std::numeric_limits<double>::infinity());
+  for (std::size_t i = 1; i < path.size(); ++i) {
+    for (const Edge& edge : links_of(graph, path[i])) {
+      const bool on_path = boost::target(edge, graph) == path[i - 1] && IsHostLink{&graph}(edge);
+      if (on_path) narrowest = std::min(narrowest, graph[edge].bandwidth);
+    }
+  }
+  return narrowest;
+}
+
+/// Whether a GPU drives a NIC as if they stood side by side: below one PCIe switch or several; or,
+/// with C2C, behind the same CPU (NCCL's P2C path).
+bool is_near(const NodeGraph& graph, int gpu, int nic) {
+  const PathKind path = nic_path(graph, gpu, nic);
+  if (path < PathKind::HostBridge) return true;
+  const auto links = links_of(graph, device(graph, DeviceKind::Gpu, gpu));
+  const bool c2c = std::any_of(links.begin(), links.end(),
+                               [&](const Edge& edge) { return graph[edge].kind == LinkKind::C2c; });
+  return c2c && path == PathKind::HostBridge;
+}
+
 std::vector<int> near_nics(const NodeGraph& graph, int gpus) {
   std::vector<int> all, near;
   for (int nic = 0; find_device(graph, DeviceKind::Nic, nic); ++nic) {
     all.push_back(nic);
-    bool is_near = false;
-    for (int gpu = 0; gpu < gpus && !is_near; ++gpu) {
-      is_near = nic_path(graph, gpu, nic) < PathKind::HostBridge;
-    }
-    if (is_near) near.push_back(nic);
+    bool found = false;
+    for (int gpu = 0; gpu < gpus && !found; ++gpu) found = is_near(graph, gpu, nic);
+    if (found) near.push_back(nic);
   }
   return near.empty() ? all : near;
 }
@@ -407,13 +447,29 @@ BytesPerSecond nvlink_bandwidth(const NodeGraph& graph, int gpu) {
 }
 
 BytesPerSecond nvlink_pair_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b) {
+  return nvlink_between(graph, device(graph, DeviceKind::Gpu, gpu_a),
+                        device(graph, DeviceKind::Gpu, gpu_b));
+}
+
+BytesPerSecond gpu_path_bandwidth(const NodeGraph& graph, int gpu_a, int gpu_b) {
+  const Vertex a = device(graph, DeviceKind::Gpu, gpu_a);
   const Vertex b = device(graph, DeviceKind::Gpu, gpu_b);
-  double sum = 0;
-  for (const Edge& edge : links_of(graph, device(graph, DeviceKind::Gpu, gpu_a))) {
-    const bool joins = boost::target(edge, graph) == b && graph[edge].kind == LinkKind::NvLink;
-    if (joins) sum += graph[edge].bandwidth.per_second();
+  const PathKind kind = gpu_path(graph, gpu_a, gpu_b);
+  if (kind == PathKind::NvLink) return nvlink_between(graph, a, b);
+  if (kind == PathKind::NvSwitch || kind == PathKind::NvLinkViaGpu) {
+    BytesPerSecond widest;
+    for (const Vertex middle : nvlink_neighbours(graph, a)) {
+      widest = std::max(
+          widest, std::min(nvlink_between(graph, a, middle), nvlink_between(graph, middle, b)));
+    }
+    return widest;
   }
-  return BytesPerSecond(sum);
+  return narrowest_host_link(graph, a, b);
+}
+
+BytesPerSecond nic_path_bandwidth(const NodeGraph& graph, int gpu, int nic) {
+  return narrowest_host_link(graph, device(graph, DeviceKind::Gpu, gpu),
+                             device(graph, DeviceKind::Nic, nic));
 }
 
 UsedNics used_nics(const NodeGraph& graph, int gpus) {

@@ -140,6 +140,7 @@ std::vector<std::string> assumptions_of(const ExperimentInputs& inputs) {
 /// A preset that is such a node; empty: none.
 std::string preset_of(const ExperimentInputs& inputs, const std::string& gpu) {
   for (const ClusterPreset& preset : cluster_presets()) {
+    if (!preset.simulated) continue;
     const Cluster cluster = load_cluster(preset.name);
     if (cluster.node.gpu == gpu && cluster.node.gpus >= inputs.cluster.gpus_per_node &&
         is_of_kind(cluster.node.intra, intra_kind(inputs))) {

@@ -5,7 +5,7 @@
 namespace zerosim {
 
 std::span<const CommandEntry> commands() {
-  static constexpr std::array<CommandEntry, 11> kCommands = {{
+  static constexpr std::array<CommandEntry, 12> kCommands = {{
       {"", "model", "Modules, parameters, FLOPs and bytes of a model",
        "zerosim model --model llama-2-7b --seq 2048\n"
        "  zerosim model --model llama-3-8b --lora rank=8,targets=q_proj,v_proj\n"
@@ -44,6 +44,10 @@ std::span<const CommandEntry> commands() {
        make_validate_schedule_command},
       {"topo", "presets", "The clusters that --cluster knows by name", "zerosim topo presets",
        make_topo_presets_command},
+      {"topo", "show", "A cluster's node, links, bounds and fabric",
+       "zerosim topo show --cluster dgx1-v100\n"
+       "  zerosim topo show --cluster aws-p4d --nodes 4 --gpus-per-node 4 --as matrix",
+       make_topo_show_command},
   }};
   return kCommands;
 }

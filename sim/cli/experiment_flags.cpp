@@ -326,7 +326,11 @@ Routing routing_of(const ExperimentFlags& flags, const Model& model,
   return routing;
 }
 
-Cluster required_cluster(const ExperimentFlags& flags) {
+namespace {
+
+/// \param load  `load_cluster` or its like
+template <typename Load>
+Cluster loaded_cluster(const ExperimentFlags& flags, const Load& load) {
   if (flags.cluster.empty()) {
     throw ConfigError(
         "--cluster is missing; expected a preset's name (`zerosim topo presets`) or a cluster "
@@ -334,8 +338,18 @@ Cluster required_cluster(const ExperimentFlags& flags) {
   }
   const auto nodes = optional_integer(flags.nodes, "--nodes", kNodeRange);
   const auto gpus = optional_integer(flags.gpus_per_node, "--gpus-per-node", kGpusPerNodeRange);
-  return load_cluster(flags.cluster, static_cast<int>(nodes.value_or(-1)),
-                      static_cast<int>(gpus.value_or(-1)));
+  return load(flags.cluster, static_cast<int>(nodes.value_or(-1)),
+              static_cast<int>(gpus.value_or(-1)));
+}
+
+}  // namespace
+
+Cluster required_cluster(const ExperimentFlags& flags) {
+  return loaded_cluster(flags, load_cluster);
+}
+
+Cluster required_topology(const ExperimentFlags& flags) {
+  return loaded_cluster(flags, load_topology);
 }
 
 std::optional<Cluster> optional_cluster(const ExperimentFlags& flags) {

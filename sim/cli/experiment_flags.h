@@ -83,6 +83,8 @@ void refuse_other_flags(const CLI::App& app, const std::set<std::string>& read,
 [[nodiscard]] Model required_model(const ExperimentFlags& flags);
 /// \throws ConfigError  if `--cluster` is missing, or as load_cluster.
 [[nodiscard]] Cluster required_cluster(const ExperimentFlags& flags);
+/// As above, and machines that are not simulated (`load_topology`).
+[[nodiscard]] Cluster required_topology(const ExperimentFlags& flags);
 /// Nothing without `--cluster`. \throws ConfigError  if both it and `--world` are given.
 [[nodiscard]] std::optional<Cluster> optional_cluster(const ExperimentFlags& flags);
 /// Ranks of the cluster, else `--world`. \throws ConfigError  if neither is given.

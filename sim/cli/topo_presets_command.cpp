@@ -39,6 +39,7 @@ class TopoPresetsCommand : public Command {
       JsonValue entry(Json::objectValue);
       entry["name"] = preset.name;
       entry["description"] = preset.description;
+      entry["simulated"] = preset.simulated;
       presets.append(entry);
     }
     return json;

@@ -13,26 +13,6 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(Presets, AllLoadWithASourceAndADescription) {
-  ASSERT_EQ(cluster_presets().size(), 7U);
-  for (const ClusterPreset& preset : cluster_presets()) {
-    const Cluster cluster = load_cluster(preset.name);
-    EXPECT_EQ(cluster.name, preset.name);
-    EXPECT_EQ(cluster.nodes, 1);
-    EXPECT_EQ(cluster.gpus_per_node, cluster.node.gpus);
-    EXPECT_FALSE(preset.description.empty());
-    EXPECT_THAT(cluster.assumptions, Contains(HasSubstr(cluster.node.source)));
-    EXPECT_FALSE(cluster.node.source.empty());
-    EXPECT_GT(cluster.node.nccl.ring_channels, 0);
-    EXPECT_TRUE(is_connected(cluster.node.graph));
-  }
-}
-
-TEST(Presets, AliasesNameTheLargerMemory) {
-  EXPECT_EQ(load_cluster("dgx1-v100").node.gpu, "V100-SXM2-32");
-  EXPECT_EQ(load_cluster("dgx-a100").node.gpu, "A100-SXM4-80");
-}
-
 const LinkClass& class_of(const std::vector<LinkClass>& classes, LinkClass::Kind kind) {
   for (const LinkClass& link : classes) {
     if (link.kind == kind) return link;

@@ -39,6 +39,7 @@ double microseconds(const CollectiveCost& cost, const Cluster& cluster) {
 std::vector<Cluster> sample_clusters() {
   std::vector<Cluster> clusters;
   for (const Machine& machine : machines()) {
+    if (!is_simulated_gpu(machine.gpu)) continue;
     for (const int nodes : {1, 2, 5, 16}) clusters.push_back(load_cluster(machine.name, nodes));
   }
   return clusters;

@@ -30,11 +30,18 @@ TEST(NodeGraph, GraphsInTwoPiecesAreNotConnected) {
   EXPECT_FALSE(is_connected(NodeGraph()));
 }
 
+// Half of a cube mesh (p3.8xlarge) leaves NVLinks unused; bridges of PCIe cards are an option.
 TEST(NodeGraph, NvLinkOfEveryGpuSumsToTheDatasheet) {
   for (const Machine& machine : machines()) {
+    if (!is_simulated_gpu(machine.gpu) || machine.name == "aws-p3.8xl") continue;
     const NodeGraph graph = build_node_graph(machine.shape);
-    for (int gpu = 0; gpu < machine.shape.gpus; ++gpu) {
-      EXPECT_EQ(nvlink_bandwidth(graph, gpu), gpu_spec(machine.gpu).nvlink)
+    const bool linked = nvlink_bandwidth(graph, 0).per_second() > 0;
+    EXPECT_EQ(linked,
+              machine.intra == IntraNode::NvSwitch || machine.intra == IntraNode::NvLinkMesh)
+        << machine.name;
+    for (int gpu = 0; gpu < machine.shape.gpus && linked; ++gpu) {
+      EXPECT_NEAR(nvlink_bandwidth(graph, gpu).gb_per_second(),
+                  gpu_spec(machine.gpu).nvlink.gb_per_second(), 1e-9)
           << machine.name << " GPU " << gpu;
     }
   }
@@ -83,6 +90,26 @@ TEST(NodeGraph, NicsStandBesideTheirGpus) {
   EXPECT_EQ(nic_path(graph, 1, 1), PathKind::PcieSwitch);
   EXPECT_EQ(nic_path(graph, 0, 2), PathKind::HostBridge);
   EXPECT_EQ(nic_path(graph, 0, 7), PathKind::System);
+}
+
+// The narrowest link on the way; on the DGX-1 a pair has 0, 25 or 50 GB/s.
+TEST(NodeGraph, PathsHaveTheRateOfTheirNarrowestLink) {
+  const auto gpus = [](const char* preset, int a, int b) {
+    return gpu_path_bandwidth(graph_of(preset), a, b).gb_per_second();
+  };
+  EXPECT_DOUBLE_EQ(gpus("dgx-a100-80", 0, 7), 300);
+  EXPECT_DOUBLE_EQ(gpus("dgx1-v100", 0, 1), 25);
+  EXPECT_DOUBLE_EQ(gpus("dgx1-v100", 0, 3), 50);
+  // 0 to 5: by GPU 1 (25, 50) or GPU 4 (50, 25). 0 to 7: by GPU 4 (50, 50).
+  EXPECT_DOUBLE_EQ(gpus("dgx1-v100", 0, 5), 25);
+  EXPECT_DOUBLE_EQ(gpus("dgx1-v100", 0, 7), 50);
+  EXPECT_DOUBLE_EQ(gpus("rtx4090x8-pcie", 0, 3), 31.5);
+  EXPECT_DOUBLE_EQ(gpus("rtx4090x8-pcie", 0, 4), 16);  // between the sockets
+  EXPECT_DOUBLE_EQ(nic_path_bandwidth(graph_of("dgx-h100"), 0, 0).gb_per_second(), 63);
+  EXPECT_DOUBLE_EQ(nic_path_bandwidth(graph_of("dgx-h100"), 0, 7).gb_per_second(), 22);
+  NodeGraph apart = graph_of("a10x4-pcie");
+  boost::add_vertex(Device{DeviceKind::Gpu, 4, 0}, apart);
+  EXPECT_DOUBLE_EQ(gpu_path_bandwidth(apart, 0, 4).gb_per_second(), 0);
 }
 
 TEST(NodeGraph, UsedGpusReachTheNicsOfTheirSwitches) {

@@ -127,11 +127,11 @@ TEST(ExperimentCluster, SpelledOutWhereThereIsNone) {
                                    "intra_node": {"kind": "pcie"}})");
   EXPECT_EQ(pcie.node.intra, IntraNode::Pcie);
   EXPECT_EQ(pcie.gpu_memory(), gpu_spec("V100-SXM2-32").memory);
-  EXPECT_EQ(cluster(R"({"gpu": "A800-SXM4-80", "gpus_per_node": 4, "nodes": 1,
+  EXPECT_EQ(cluster(R"({"gpu": "H100-SXM-96-HBM2e", "gpus_per_node": 4, "nodes": 1,
                         "intra_node": {"kind": "nvlink"}})")
                 .node.intra,
             IntraNode::NvLinkMesh);
-  EXPECT_EQ(cluster(R"({"gpu": "A800-SXM4-80", "gpus_per_node": 8, "nodes": 1})").node.intra,
+  EXPECT_EQ(cluster(R"({"gpu": "H100-SXM-96-HBM2e", "gpus_per_node": 8, "nodes": 1})").node.intra,
             IntraNode::NvSwitch);
   EXPECT_EQ(cluster(R"({"gpu": "TITAN-RTX-24", "gpus_per_node": 2, "nodes": 1})").node.intra,
             IntraNode::Pcie);

@@ -7,8 +7,10 @@ namespace zerosim {
 namespace {
 
 const std::map<std::string, std::string>& aliases() {
-  static const std::map<std::string, std::string> kNames = {{"dgx1-v100", "dgx1-v100-32"},
-                                                            {"dgx-a100", "dgx-a100-80"}};
+  static const std::map<std::string, std::string> kNames = {
+      {"dgx1-v100", "dgx1-v100-32"},  {"dgx-a100", "dgx-a100-80"}, {"hgx-h100", "dgx-h100"},
+      {"hgx-h200", "dgx-h200"},       {"hgx-b200", "dgx-b200"},    {"hgx-b300", "dgx-b300"},
+      {"hgx-a100-4", "hgx-a100-4-80"}};
   return kNames;
 }
 
@@ -77,9 +79,14 @@ void set_channels(NodeTemplate& node, const Machine& machine, int gpus) {
 }  // namespace
 
 const std::vector<Machine>& machines() {
-  static const std::vector<Machine> kAll = {dgx_a100_40(),  dgx_a100_80(),  dgx_h100(),
-                                            dgx1_v100_16(), dgx1_v100_32(), rtx4090x8_pcie(),
-                                            a10x4_pcie()};
+  static const std::vector<Machine> kAll = [] {
+    std::vector<Machine> all;
+    for (auto* family : {dgx_machines, hopper_and_blackwell_machines, aws_machines, azure_machines,
+                         gcp_machines, pcie_machines, amd_machines}) {
+      for (Machine& machine : family()) all.push_back(std::move(machine));
+    }
+    return all;
+  }();
   return kAll;
 }
 
@@ -118,6 +125,8 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   node.host_cores = machine.host_cores;
   node.cpu = machine.cpu;
   node.source = machine.source;
+  node.intra = machine.intra;
+  if (!is_simulated_gpu(machine.gpu)) return node;
   node.nvlink = machine.shape.nvlink;
   if (machine.shape.nvswitch.per_second() > 0) {
     node.nvlink = BytesPerSecond(machine.shape.nvswitch.per_second() /
@@ -130,7 +139,9 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
 
 std::vector<ClusterPreset> cluster_presets() {
   std::vector<ClusterPreset> presets;
-  for (const Machine& machine : machines()) presets.push_back({machine.name, machine.description});
+  for (const Machine& machine : machines()) {
+    presets.push_back({machine.name, machine.description, is_simulated_gpu(machine.gpu)});
+  }
   return presets;
 }
 

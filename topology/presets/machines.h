@@ -1,5 +1,9 @@
 /// \file
-/// Known machines. Each has a file here that holds its shape, its figures and where they come from.
+/// Known machines: one file per family holds their shapes, their figures and where they come from.
+///
+/// What a source does not print is left at 0 (host memory, cores) or, where a simulation needs a
+/// figure, taken from the class of part (spec/topologies.md section 1) and said in the source.
+/// Storage and management adapters are left out: NICs are those that a job uses.
 #pragma once
 
 #include <string>
@@ -41,9 +45,12 @@ struct Machine {
   std::string cpu;
   std::string source;
   std::string network_assumption;  ///< told when nodes > 1; empty: the NICs are the machine's own
+  int nvlink_domain_nodes = 1;     ///< nodes that NVLink joins (Fabric::nvlink_domain_nodes)
+  int nodes = 1;                   ///< that come together (a rack), unless the user says otherwise
 };
 
-/// The node as a job on its first `gpus` GPUs finds it.
+/// The node as a job on its first `gpus` GPUs finds it. Of a machine that is not simulated only
+/// what can be drawn: its NcclGraph stays empty.
 [[nodiscard]] NodeTemplate make_node(const Machine& machine, int gpus);
 
 /// All machines, in the order in which lists show them.
@@ -53,12 +60,16 @@ struct Machine {
 /// Names and aliases, for messages.
 [[nodiscard]] const std::vector<std::string>& machine_names();
 
-[[nodiscard]] Machine dgx_a100_40();
-[[nodiscard]] Machine dgx_a100_80();
-[[nodiscard]] Machine dgx_h100();
-[[nodiscard]] Machine dgx1_v100_16();
-[[nodiscard]] Machine dgx1_v100_32();
-[[nodiscard]] Machine rtx4090x8_pcie();
-[[nodiscard]] Machine a10x4_pcie();
+/// NVLinks of DGX-1 and its like among eight V100, six a GPU (spec/topologies.md section 2).
+[[nodiscard]] std::vector<NvLinkPair> hybrid_cube_mesh();
+
+// One file each, in the order of `machines()`.
+[[nodiscard]] std::vector<Machine> dgx_machines();  ///< NVIDIA's own, and HGX boards, to Ampere
+[[nodiscard]] std::vector<Machine> hopper_and_blackwell_machines();
+[[nodiscard]] std::vector<Machine> aws_machines();
+[[nodiscard]] std::vector<Machine> azure_machines();
+[[nodiscard]] std::vector<Machine> gcp_machines();
+[[nodiscard]] std::vector<Machine> pcie_machines();  ///< servers without NVSwitch, desktops
+[[nodiscard]] std::vector<Machine> amd_machines();   ///< drawn, not simulated
 
 }  // namespace zerosim

@@ -33,7 +33,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::vector<std::string>{"schedule"}, std::vector<std::string>{"run"},
                       std::vector<std::string>{"compare"}, std::vector<std::string>{"explain-oom"},
                       std::vector<std::string>{"validate", "memory"},
-                      std::vector<std::string>{"topo", "presets"}));
+                      std::vector<std::string>{"topo", "presets"},
+                      std::vector<std::string>{"topo", "show"}));
 
 struct Misuse {
   std::vector<std::string> arguments;
