@@ -132,6 +132,30 @@ FoldMode mode_of(const Experiment& experiment, const SimulationOptions& options)
   return FoldMode::Off;
 }
 
+/// Memory that a simulation takes: measured with 512 rank classes of a 7B model at stage 3, some
+/// 200 bytes an operation of each rank class.
+constexpr double kBytesOfAnOperation = 200;
+
+/// Before folding, as that takes memory, too.
+void check_room(const Strategy& strategy, const Program& program) {
+  double operations = 0;
+  for (const RankRun& run : rank_runs(program)) {
+    operations += run.count * static_cast<double>(
+                                  program.ranks[static_cast<std::size_t>(run.program)].ops.size());
+  }
+  const double needed = operations * kBytesOfAnOperation;
+  const double there =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (needed > there) {
+    throw ConfigError(
+        format("{}: {} ranks with {:.0f} operations each need about {:.0f} GB where every one is "
+               "simulated (--fold off), this machine has {:.0f} GB; expected --fold on or exact, "
+               "fewer GPUs or a smaller model",
+               strategy.name, program.world_size, operations / program.world_size, needed / 1e9,
+               there / 1e9));
+  }
+}
+
 /// Built and folded.
 struct Prepared {
   Program program;
@@ -154,31 +178,10 @@ Prepared prepare(const Experiment& experiment, const Strategy& strategy,
   prepared.program = build_program(experiment.model,
                                    options.first_steps > 0 ? strategy : steady_strategy(strategy),
                                    batch_of(experiment, strategy), build);
+  if (prepared.mode == FoldMode::Off) check_room(strategy, prepared.program);
   prepared.folding = fold(experiment.cluster, rank_runs(prepared.program),
                           group_patterns(prepared.program), prepared.mode);
   return prepared;
-}
-
-/// Memory that a simulation takes: measured with 512 rank classes of a 7B model at stage 3, some
-/// 200 bytes an operation of each rank class.
-constexpr double kBytesOfAnOperation = 200;
-
-void check_room(const Strategy& strategy, const Prepared& prepared) {
-  double operations = 0;
-  for (const RankClass& rank : prepared.folding.ranks) {
-    operations += static_cast<double>(
-        prepared.program.ranks[static_cast<std::size_t>(rank.program)].ops.size());
-  }
-  const double needed = operations * kBytesOfAnOperation;
-  const double there =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  if (needed > there) {
-    throw ConfigError(format(
-        "{}: {} rank classes with {:.0f} operations in all need about {:.0f} GB, this machine has "
-        "{:.0f} GB; expected --fold on{}, fewer GPUs or a smaller model",
-        strategy.name, prepared.folding.ranks.size(), operations, needed / 1e9, there / 1e9,
-        prepared.mode == FoldMode::Off ? " or exact" : ""));
-  }
 }
 
 FoldingReport folding_report(const Experiment& experiment, const Prepared& prepared) {
@@ -317,9 +320,8 @@ JitterReport repeated(const Experiment& experiment, const Strategy& strategy,
 std::string jitter_note(const Jitter& jitter) {
   return format(
       "random variation with seed {}: device kernels by {:g}, host work by {:g} (standard "
-      "deviation "
-      "of the logarithm), every rank by itself; memory, time and throughput are those of the first "
-      "of {} repetitions",
+      "deviation of the logarithm), every rank by itself; memory, time and throughput are those of "
+      "the first of {} repetitions",
       jitter.seed, jitter.kernels, jitter.host, jitter.repetitions);
 }
 
@@ -361,9 +363,9 @@ std::vector<MemorySample> memory_over_time(const Experiment& experiment, const S
 EngineOptions engine_room(const Experiment& experiment, const std::vector<Strategy>& strategies,
                           const SimulationOptions& options) {
   EngineOptions room;
-  if (experiment.cluster.perturbations.empty() && mode_of(experiment, options) == FoldMode::On) {
-    return room;  // a class or two
-  }
+  const bool alike =
+      experiment.cluster.perturbations.empty() && mode_of(experiment, options) == FoldMode::On;
+  if (alike || strategies.size() < 2) return room;  // a class or two; what the first run needs
   for (const Strategy& strategy : strategies) {
     std::optional<Prepared> ready;
     try {
@@ -384,7 +386,6 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
                                  SimulatedRun* run) {
   const Cluster& cluster = experiment.cluster;
   Prepared prepared = prepare(experiment, strategy, options);
-  check_room(strategy, prepared);
   tell(options, strategy, prepared, "");
   const Program& program = prepared.program;
   AllocatorObserver observer(program, allocator_setup(experiment, program),

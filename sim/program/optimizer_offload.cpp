@@ -75,104 +75,127 @@ void OptimizerOffload::initialize(bool moments) {
 }
 
 void OptimizerOffload::keep(ParameterId id, const MicroBatch& micro) {
+  const KeptGradients sizes = with_others(id);
   if (accumulates_) {
-    accumulate(id, micro);
+    accumulate(id, sizes.whole, micro);
   }
   if (micro.boundary) {
-    measure_norm(id);
-    test_overflow(id);
-    copy_to_fp32_gradient(id);
+    measure_norm(id, sizes.own);
+    test_overflow(id, sizes.whole);
+    copy_to_fp32_gradient(id, sizes.own);
   }
+}
+
+/// What kernels do of this tensor and, once in a flush, of others: but for tensors that are left to
+/// `keep_for_others`, an element each.
+KeptGradients OptimizerOffload::with_others(ParameterId id) {
+  const KeptGradients sizes{elements(id) + others_.whole - others_.tensors,
+                            layout_.elements_on(id, rank_.value()) + others_.own - others_.tensors,
+                            1};
+  others_.whole = others_.own = others_.tensors;
+  return sizes;
 }
 
 // The whole parameter, although a part of it may be another rank's. At the boundary the sum goes
 // straight into the fp32 gradient.
-void OptimizerOffload::accumulate(ParameterId id, const MicroBatch& micro) {
+void OptimizerOffload::accumulate(ParameterId id, std::int64_t whole, const MicroBatch& micro) {
   BufferId& kept = accumulated_[id.index()];
   if (!kept.valid()) {
     kept = on_host(low(elements(id)), MemoryClass::Gradients, "accumulated_gradient", pinned_);
   }
-  move_accumulated(elements(id), 1, micro);
+  move_accumulated(whole, micro);
 }
 
-void OptimizerOffload::move_accumulated(std::int64_t whole, int tensors, const MicroBatch& micro) {
+void OptimizerOffload::move_accumulated(std::int64_t whole, const MicroBatch& micro) {
   if (micro.index > 0) {
-    copy(Direction::HostToDevice, whole, bytes_, tensors);
-    kernel("accumulate", low(whole) * 3, tensors);
+    copy(Direction::HostToDevice, low(whole), "B6.2");
+    kernel("accumulate", low(whole) * 3);
   }
   if (!micro.boundary) {
-    copy(Direction::DeviceToHost, whole, bytes_, tensors);
+    copy(Direction::DeviceToHost, low(whole), "B6.2");
   }
 }
 
-void OptimizerOffload::keep_for_others(const KeptGradients& others,
-                                       std::span<const ParameterId> flushed,
+void OptimizerOffload::keep_for_others(std::span<const ParameterId> flushed,
                                        const MicroBatch& micro) {
   if (micro.boundary) {
     measured_.insert(measured_.end(), flushed.begin(), flushed.end());
   }
-  const int tensors = std::max(1, others.tensors);
-  if (others.whole > 0 && accumulates_) {
-    move_accumulated(others.whole, tensors, micro);
+  for (; others_.tensors > 0; --others_.tensors) {
+    // Tensor by tensor, as the host waits for each: all but the last as small as can be.
+    const bool last = others_.tensors == 1;
+    const std::int64_t whole = last ? others_.whole : 1;
+    const std::int64_t own = last ? others_.own : 1;
+    keep_tensor(whole, own, micro);
+    others_.whole -= whole;
+    others_.own -= own;
   }
-  if (others.own > 0 && micro.boundary) {
-    norm_kernel(others.own, tensors);
-    cast_kernel(others.own, tensors);
-    copy(Direction::DeviceToHost, others.own, kFp32, tensors);
+  others_ = {};
+}
+
+void OptimizerOffload::keep_tensor(std::int64_t whole, std::int64_t own, const MicroBatch& micro) {
+  if (accumulates_) {
+    move_accumulated(whole, micro);
   }
-  if (others.whole > 0 && micro.boundary) {
-    overflow_kernel(others.whole, tensors);
-    for (int i = 0; i < others.tensors; ++i) {
-      copy_number(builder_, reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
-    }
+  if (!micro.boundary) {
+    return;
   }
+  for (const std::string_view owner :
+       {"fp64_norm", "gradient_norm", "overflow_check", "fp32_gradient"}) {
+    builder_.visit_allocator(owner, reduction_stream_, "B6.2");
+  }
+  norm_kernel(own);
+  overflow_kernel(whole);
+  copy_number(builder_, reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
+  cast_kernel(own);
+  copy(Direction::DeviceToHost, Bytes(own) * kFp32, "B6.2");
 }
 
 // An fp64 copy of my slice; the norm stays on the device until the step.
-void OptimizerOffload::measure_norm(ParameterId id) {
+void OptimizerOffload::measure_norm(ParameterId id, std::int64_t own) {
   const std::int64_t mine = layout_.elements_on(id, rank_.value());
   BufferId fp64 = builder_.allocate(Bytes(mine) * kFp64, MemoryClass::TemporaryBuffers, "fp64_norm",
                                     reduction_stream_, "B6.2");
-  norm_kernel(mine, 1);
+  norm_kernel(own);
   builder_.free(fp64, "B6.2");
   builder_.free(norms_[id.index()], "B6.2");
   norms_[id.index()] = builder_.allocate(Bytes(kFp64), MemoryClass::TemporaryBuffers,
                                          "gradient_norm", reduction_stream_, "B6.2");
 }
 
-void OptimizerOffload::norm_kernel(std::int64_t own, int tensors) {
-  kernel("gradient_norm", Bytes(own) * (bytes_ + 2 * kFp64), 2 * tensors);
+void OptimizerOffload::norm_kernel(std::int64_t own) {
+  kernel("gradient_norm", Bytes(own) * (bytes_ + 2 * kFp64), 2);
 }
 
 // As without offload (B5 item 1), of the whole parameter, and the host reads the answer.
-void OptimizerOffload::test_overflow(ParameterId id) {
+void OptimizerOffload::test_overflow(ParameterId id, std::int64_t whole) {
   BufferId temporary =
       builder_.allocate(Bytes(elements(id)) * (kFp32 + kMasks), MemoryClass::TemporaryBuffers,
                         "overflow_check", reduction_stream_, "B6.2");
-  overflow_kernel(elements(id), 1);
+  overflow_kernel(whole);
   copy_number(builder_, reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
   builder_.free(temporary, "B6.2");
 }
 
-void OptimizerOffload::overflow_kernel(std::int64_t whole, int tensors) {
-  kernel("overflow_check", Bytes(whole) * (bytes_ + 3 * kFp32 + kMasks), 6 * tensors);
+void OptimizerOffload::overflow_kernel(std::int64_t whole) {
+  kernel("overflow_check", Bytes(whole) * (bytes_ + 3 * kFp32 + kMasks), 6);
 }
 
-void OptimizerOffload::copy_to_fp32_gradient(ParameterId id) {
+void OptimizerOffload::copy_to_fp32_gradient(ParameterId id, std::int64_t own) {
   const std::int64_t mine = layout_.elements_on(id, rank_.value());
   BufferId fp32;
   if (bytes_ != kFp32) {
     fp32 = builder_.allocate(Bytes(mine) * kFp32, MemoryClass::TemporaryBuffers, "fp32_gradient",
                              reduction_stream_, "B6.2");
   }
-  cast_kernel(mine, 1);
-  copy(Direction::DeviceToHost, mine, kFp32, 1);
+  cast_kernel(own);
+  copy(Direction::DeviceToHost, Bytes(own) * kFp32, "B6.2");
   builder_.free(fp32, "B6.2");
 }
 
-void OptimizerOffload::cast_kernel(std::int64_t own, int tensors) {
+void OptimizerOffload::cast_kernel(std::int64_t own) {
   if (bytes_ != kFp32) {
-    kernel("cast", Bytes(own) * (bytes_ + kFp32), tensors);
+    kernel("cast", Bytes(own) * (bytes_ + kFp32));
   }
 }
 
@@ -226,17 +249,12 @@ void OptimizerOffload::kernel(std::string_view name, Bytes bytes, int launches) 
                   "B6.2");
 }
 
-// Tensor by tensor: all but one of them as small as can be.
-void OptimizerOffload::copy(Direction direction, std::int64_t elements, int element_bytes,
-                            int tensors) {
-  for (int i = 0; i < tensors; ++i) {
-    const std::int64_t part = i + 1 < tensors ? 1 : elements - i;
-    Copy copy;
-    copy.direction = direction;
-    copy.bytes = Bytes(part) * element_bytes;
-    copy.pinned = pinned_;
-    builder_.copy(reduction_stream_, copy, "B6.2");
-  }
+void OptimizerOffload::copy(Direction direction, Bytes bytes, std::string_view rule) {
+  Copy copy;
+  copy.direction = direction;
+  copy.bytes = bytes;
+  copy.pinned = pinned_;
+  builder_.copy(reduction_stream_, copy, rule);
 }
 
 void OptimizerOffload::pass(std::string_view name, Bytes bytes) {

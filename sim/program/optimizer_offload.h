@@ -59,10 +59,14 @@ class OptimizerOffload {
   /// A gradient that touches my partition has been reduced (B6.2): it is accumulated on the host,
   /// or at the boundary measured, tested and copied into the fp32 gradient.
   void keep(ParameterId id, const MicroBatch& micro);
-  /// What other ranks keep of a flush beyond my part: the same kernels and copies, but no memory.
-  /// \param flushed  its parameters
-  void keep_for_others(const KeptGradients& others, std::span<const ParameterId> flushed,
-                       const MicroBatch& micro);
+  /// \name What other ranks keep of a flush beyond my part: the same kernels, copies and waits, but
+  /// no memory
+  ///@{
+  /// Before `keep` of the flush: the first of my tensors takes its sizes on.
+  void will_keep(const KeptGradients& others) { others_ = others; }
+  /// After it: what is left. \param flushed  the parameters of the flush
+  void keep_for_others(std::span<const ParameterId> flushed, const MicroBatch& micro);
+  ///@}
 
   /// \name The step (B6.3), in this order; the caller sends the messages in between
   ///@{
@@ -85,17 +89,19 @@ class OptimizerOffload {
     return layout_.elements_of[id.index()];
   }
   BufferId on_host(Bytes bytes, MemoryClass memory_class, std::string_view owner, bool pinned);
-  void accumulate(ParameterId id, const MicroBatch& micro);
-  void measure_norm(ParameterId id);
-  void test_overflow(ParameterId id);
-  void copy_to_fp32_gradient(ParameterId id);
-  void move_accumulated(std::int64_t whole, int tensors, const MicroBatch& micro);
-  void norm_kernel(std::int64_t own, int tensors);
-  void overflow_kernel(std::int64_t whole, int tensors);
-  void cast_kernel(std::int64_t own, int tensors);
+  [[nodiscard]] KeptGradients with_others(ParameterId id);
+  void accumulate(ParameterId id, std::int64_t whole, const MicroBatch& micro);
+  void measure_norm(ParameterId id, std::int64_t own);
+  void test_overflow(ParameterId id, std::int64_t whole);
+  void copy_to_fp32_gradient(ParameterId id, std::int64_t own);
+  void move_accumulated(std::int64_t whole, const MicroBatch& micro);
+  void keep_tensor(std::int64_t whole, std::int64_t own, const MicroBatch& micro);
+  void norm_kernel(std::int64_t own);
+  void overflow_kernel(std::int64_t whole);
+  void cast_kernel(std::int64_t own);
   [[nodiscard]] int norms_to_read(std::size_t group) const;
   void kernel(std::string_view name, Bytes bytes, int launches = 1);
-  void copy(Copy::Direction direction, std::int64_t elements, int element_bytes, int tensors);
+  void copy(Copy::Direction direction, Bytes bytes, std::string_view rule);
   void pass(std::string_view name, Bytes bytes);
 
   const Strategy& strategy_;
@@ -110,8 +116,8 @@ class OptimizerOffload {
   std::vector<BufferId> accumulated_;  ///< on the host, by parameter
   std::vector<Adam> adams_;            ///< by optimizer group
   std::vector<BufferId> norms_;        ///< on the device, by parameter: one fp64 number each
-  std::vector<ParameterId>
-      measured_;  ///< in this step, by any rank; where the program stands for all
+  KeptGradients others_;               ///< that nothing has been done for yet
+  std::vector<ParameterId> measured_;  ///< by any rank in this step; if one stands for all
 };
 
 }  // namespace zerosim

@@ -198,11 +198,16 @@ class Zero12 : public FrameworkHooks {
   // goes.
   void keep_my_part(std::span<BucketEntry> entries) {
     std::vector<ParameterId> flushed;
+    for (const BucketEntry& entry : entries) {
+      flushed.push_back(entry.parameter);
+    }
+    if (offload_) {
+      offload_->will_keep(beyond(busiest(flushed), kept_gradients(layout_, flushed, rank_)));
+    }
     for (BucketEntry& entry : entries) {
       if (layout_.elements_on(entry.parameter, rank_.value()) > 0) keep(entry.parameter);
       builder_.free(entry.gradient, "B3.7");
       arrived_[entry.parameter.index()] = true;
-      flushed.push_back(entry.parameter);
     }
     if (context_.stands_for_all) keep_for_others(flushed);
   }
@@ -221,10 +226,13 @@ class Zero12 : public FrameworkHooks {
   }
 
   void keep_for_others(std::span<const ParameterId> flushed) {
-    const KeptGradients others = beyond(busiest(flushed), kept_gradients(layout_, flushed, rank_));
     if (offload_) {
-      offload_->keep_for_others(others, flushed, micro_);
-    } else if (others.whole > 0) {
+      offload_->keep_for_others(flushed, micro_);
+      return;
+    }
+    const KeptGradients others = beyond(busiest(flushed), kept_gradients(layout_, flushed, rank_));
+    if (others.whole > 0) {
+      builder_.visit_allocator("partition_gradients", bucket_.reduction_stream(), "B3.8");
       copy_to_partition(others.whole, std::max(1, others.tensors));
     }
   }

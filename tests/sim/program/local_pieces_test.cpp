@@ -255,7 +255,7 @@ std::vector<std::string> kernels(const RankProgram& rank, std::string_view name)
 
 Bytes buffer_of(const RankProgram& rank, std::string_view owner) {
   for (const Buffer& buffer : rank.buffers) {
-    if (buffer.owner == owner) return buffer.bytes;
+    if (buffer.owner == owner && buffer.bytes > Bytes()) return buffer.bytes;
   }
   return Bytes(-1);
 }
@@ -332,6 +332,7 @@ std::vector<Stretch> stretches(const RankProgram& rank) {
 std::vector<std::string> buffers(const RankProgram& rank) {
   std::vector<std::string> found;
   for (const Buffer& buffer : rank.buffers) {
+    if (buffer.bytes == Bytes()) continue;  // stands for the host's time
     found.push_back(std::string(buffer.owner) + " " + std::to_string(buffer.bytes.count()));
   }
   return found;
