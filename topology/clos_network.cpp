@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
 namespace {
+
+constexpr std::int64_t kMostLeafNics = 1 << 20;
 
 /// The fewest of a set of upper switches over which `uplinks` cables of each of `lower` switches
 /// spread evenly; as many as the ports demand if there is no such number.
@@ -35,14 +36,19 @@ std::uint64_t mixed(std::uint64_t x) {
 }  // namespace
 
 int checked_link_count(std::int64_t links) {
-  if (links > std::numeric_limits<int>::max()) {
-    throw ConfigError(format("fabric: {} links are too many", links));
+  if (links > kMostFabricLinks) {
+    throw ConfigError(format("fabric: {} links, expected at most {}", links, kMostFabricLinks));
   }
   return static_cast<int>(links);
 }
 
 ClosNetwork::ClosNetwork(const ClosShape& shape, int nodes, int nics, BytesPerSecond nic_bandwidth)
     : shape_(shape), nodes_(nodes), nics_(std::max(nics, 1)) {
+  const std::int64_t below = std::int64_t{shape_.nodes_per_leaf} * (shape_.rails ? 1 : nics_);
+  if (below > kMostLeafNics) {
+    throw ConfigError(
+        format("fabric: a leaf of {} NICs, expected at most {}", below, kMostLeafNics));
+  }
   const int units = parts(nodes, shape_.nodes_per_leaf);
   leaves_ = checked_link_count(std::int64_t{units} * (shape_.rails ? nics_ : 1));
   pods_ = shape_.leaves_per_pod > 0 ? parts(units, shape_.leaves_per_pod) : 1;

@@ -187,7 +187,15 @@ void add_fabric(const Description& description, Cluster& cluster) {
   const FabricContext context{description.node.machine.network, cluster.node.nics,
                               compute_capability(cluster.node.gpu),
                               description.fabric.nvlink_domain_nodes};
-  cluster.fabric = read_fabric(file.object("fabric"), context, cluster.assumptions);
+  std::vector<std::string> assumptions;
+  JsonObject keys = file.object("fabric");
+  cluster.fabric = read_fabric(keys, context, assumptions);
+  if (cluster.fabric.nvlink_domain_nodes > 1 && cluster.node.intra != IntraNode::NvSwitch) {
+    keys.fail("nvlink_domain_nodes", "NVLink joins nodes by switches only, and this node has none");
+  }
+  if (cluster.nodes > 1) {
+    cluster.assumptions.insert(cluster.assumptions.end(), assumptions.begin(), assumptions.end());
+  }
   try {
     static_cast<void>(fabric_network(cluster));
   } catch (const ConfigError& error) {

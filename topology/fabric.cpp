@@ -137,6 +137,37 @@ int FabricNetwork::link_count() const {
 
 namespace {
 
+/// Of "unit3.rail12.up": 3, 12. Within a level names come in the order of their numbers.
+std::vector<std::int64_t> numbers_in(std::string_view name) {
+  constexpr std::int64_t kBeyondAny = std::int64_t{1} << 40;
+  std::vector<std::int64_t> numbers;
+  bool in_number = false;
+  for (const char c : name) {
+    const bool digit = c >= '0' && c <= '9';
+    if (digit && !in_number) numbers.push_back(0);
+    if (digit) numbers.back() = std::min(10 * numbers.back() + (c - '0'), kBeyondAny);
+    in_number = digit;
+  }
+  return numbers;
+}
+
+/// Of a level, the first link whose name does not come before `wanted`, by bisection; its end if
+/// there is none.
+int first_not_before(const FabricNetwork& network, const FabricLevel& level,
+                     const std::vector<std::int64_t>& wanted) {
+  int begin = level.first;
+  int end = level.first + level.count;
+  while (begin < end) {
+    const int middle = begin + (end - begin) / 2;
+    if (numbers_in(network.name(middle)) < wanted) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
 const FabricLevel& level_of(const FabricNetwork::Network& network, int link) {
   const FabricLevel* const none = nullptr;
   const FabricLevel* found = visit_links(network, none, [link](const auto& chosen) {
@@ -166,17 +197,22 @@ std::string FabricNetwork::name(int link) const {
 }
 
 std::vector<int> FabricNetwork::links_named(std::string_view name_or_level) const {
-  std::vector<int> links;
   for (const FabricLevel& level : levels()) {
     if (level.name != name_or_level) continue;
-    links.resize(static_cast<std::size_t>(level.count));
+    std::vector<int> links(static_cast<std::size_t>(level.count));
     std::iota(links.begin(), links.end(), level.first);
     return links;
   }
-  for (int link = 0; link < link_count(); ++link) {
-    if (name(link) == name_or_level) return {link};
+  const std::vector<std::int64_t> wanted = numbers_in(name_or_level);
+  for (const FabricLevel& level : levels()) {
+    const int end = level.first + level.count;
+    for (int link = first_not_before(*this, level, wanted); link < end; ++link) {
+      const std::string found = name(link);
+      if (found == name_or_level) return {link};
+      if (numbers_in(found) != wanted) break;
+    }
   }
-  return links;
+  return {};
 }
 
 void FabricNetwork::route(int from, int from_nic, int to, std::vector<FabricShare>& links) const {

@@ -24,12 +24,13 @@ class Drawing {
       boost::add_vertex(FabricVertex{FabricVertexKind::Nic, i, i / nics_}, graph_);
     }
     std::visit([this](const auto& chosen) { draw(chosen); }, network_.network());
-    return std::move(graph_);
+    return graph_;
   }
 
  private:
   std::vector<Vertex> add(FabricVertexKind kind, int count) {
     std::vector<Vertex> vertices;
+    vertices.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) {
       vertices.push_back(boost::add_vertex(FabricVertex{kind, i, -1}, graph_));
     }
@@ -43,7 +44,8 @@ class Drawing {
   }
   /// A NIC and the switch it hangs from.
   void hang(int place, int nic, Vertex from) {
-    const auto vertex = static_cast<Vertex>(place * nics_ + nic);
+    const Vertex vertex =
+        static_cast<Vertex>(place) * static_cast<Vertex>(nics_) + static_cast<Vertex>(nic);
     edge(vertex, from, {network_.nic_bandwidth(), -1, 1, false});
     edge(from, vertex, {network_.nic_bandwidth(), -1, 1, true});
   }

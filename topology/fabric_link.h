@@ -41,8 +41,10 @@ struct FabricCounts {
   return count / size + (count % size == 0 ? 0 : 1);
 }
 
-/// A number of links that an int can hold.
-/// \throws ConfigError  otherwise
+/// Links that a fabric may have: those of a million nodes with 8 rails, twice.
+constexpr std::int64_t kMostFabricLinks = 1 << 24;
+
+/// \throws ConfigError  if there are more than `kMostFabricLinks`
 [[nodiscard]] int checked_link_count(std::int64_t links);
 
 }  // namespace zerosim

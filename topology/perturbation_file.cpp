@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -84,7 +85,7 @@ class IndexReader {
     add_range(value, first, last);
   }
 
-  std::int64_t number(const JsonValue& value, std::string_view text) const {
+  [[nodiscard]] std::int64_t number(const JsonValue& value, std::string_view text) const {
     std::int64_t result = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, result);
@@ -207,6 +208,7 @@ class PerturbationReader {
       add(all().jobs, read_job(entry));
     } else if (entry.has("link")) {
       LinkPerturbation link = read_link(entry);
+      fabric_links_.push_back(range_of(link));
       if (link.background.per_second() > 0)
         with_background_.emplace_back(all().links.size(), entry);
       add(all().links, std::move(link));
@@ -353,9 +355,10 @@ class PerturbationReader {
     if (!network_.links_named(name).empty()) return name;
     const std::vector<FabricLevel> levels = network_.levels();
     if (levels.empty()) {
-      entry.fail("name", "a fabric of one switch has no links but the NICs' (\"link\": \"nic\")");
+      entry.fail("name", R"(a fabric of one switch has no links but the NICs' ("link": "nic"))");
     }
     std::vector<std::string> known;
+    known.reserve(levels.size());
     for (const FabricLevel& level : levels) known.push_back(level.name);
     std::string hint = did_you_mean(name, known);
     if (hint.empty()) {
@@ -379,10 +382,12 @@ class PerturbationReader {
     }
     if (!entry.has("lost_links")) return;
     link.lost_links = bounded_integer(entry, "lost_links", 1, kMaxGpusPerNode);
-    if (link.lost_links >= links) {
+    // A GPU without NVLinks is another machine; of a mesh NCCL uses what is left.
+    const int most = link.peer < 0 ? links - 1 : links;
+    if (link.lost_links > most) {
       entry.fail("lost_links",
-                 format("found {}, expected less than {}, the NVLinks {}", link.lost_links, links,
-                        link.peer < 0 ? "of a GPU" : "between the two"),
+                 format("found {}, expected at most {} of the {} NVLinks {}", link.lost_links, most,
+                        links, link.peer < 0 ? "of a GPU" : "between the two"),
                  "out_of_range");
     }
   }
@@ -405,12 +410,22 @@ class PerturbationReader {
   [[nodiscard]] int pair_links(int a, int b) const {
     const double one = cluster_.gpu().nvlink.per_second() / cluster_.gpu().nvlink_links;
     const double pair = nvlink_pair_bandwidth(cluster_.node.graph, a, b).per_second();
-    return pair <= 0 ? 0 : std::max(1, static_cast<int>(pair / one + 0.5));
+    return pair <= 0 ? 0 : std::max(1, static_cast<int>(std::lround(pair / one)));
   }
 
   // Background traffic.
 
-  [[nodiscard]] BytesPerSecond nominal(const LinkPerturbation& link) const {
+  /// Links of the fabric, from the first to the last: of a level, or one.
+  using Range = std::pair<int, int>;
+
+  [[nodiscard]] Range range_of(const LinkPerturbation& link) const {
+    if (link.where != Where::Fabric) return {0, -1};
+    const std::vector<int> links = network_.links_named(link.fabric);
+    return {links.front(), links.back()};
+  }
+
+  [[nodiscard]] BytesPerSecond nominal(std::size_t index) const {
+    const LinkPerturbation& link = cluster_.perturbations.links[index];
     switch (link.where) {
       case Where::NvLink:
         return link_capacity(cluster_, LinkClass::Kind::IntraNode);
@@ -419,15 +434,18 @@ class PerturbationReader {
       case Where::Nic:
         return network_.nic_bandwidth();
       case Where::Fabric:
-        return network_.capacity(network_.links_named(link.fabric).front());
+        return network_.capacity(fabric_links_[index].first);
     }
     return {};
   }
 
-  [[nodiscard]] bool meet(const LinkPerturbation& a, const LinkPerturbation& b) const {
+  [[nodiscard]] bool meet(std::size_t one, std::size_t other) const {
+    const LinkPerturbation& a = cluster_.perturbations.links[one];
+    const LinkPerturbation& b = cluster_.perturbations.links[other];
     if (a.where != b.where) return false;
     if (a.where == Where::Fabric) {
-      return intersect(network_.links_named(a.fabric), network_.links_named(b.fabric));
+      return fabric_links_[one].first <= fabric_links_[other].second &&
+             fabric_links_[other].first <= fabric_links_[one].second;
     }
     return intersect(a.nodes, b.nodes) && intersect(a.gpus, b.gpus) && intersect(a.nics, b.nics) &&
            (a.peer == b.peer || a.peer < 0 || b.peer < 0);
@@ -436,9 +454,10 @@ class PerturbationReader {
   /// Of what all entries that meet this one leave of a link, if one link has them all.
   void check_background(std::size_t index, const JsonObject& entry) {
     const LinkPerturbation& link = all().links[index];
-    double left = nominal(link).per_second();
-    for (const LinkPerturbation& other : all().links) {
-      if (!meet(link, other)) continue;
+    double left = nominal(index).per_second();
+    for (std::size_t i = 0; i < all().links.size(); ++i) {
+      const LinkPerturbation& other = all().links[i];
+      if (!meet(index, i)) continue;
       left *= other.bandwidth;
       if (other.where == Where::NvLink && other.peer < 0) {
         left *= 1 - static_cast<double>(other.lost_links) / cluster_.gpu().nvlink_links;
@@ -457,7 +476,7 @@ class PerturbationReader {
   CompetingJob read_job(JsonObject& entry) {
     const Where where = read_where(entry);
     if (where == Where::NvLink || where == Where::Pcie) {
-      entry.fail("link", "a node belongs to one job, expected \"nic\" or \"fabric\"");
+      entry.fail("link", R"(a node belongs to one job, expected "nic" or "fabric")");
     }
     expect_link_keys(entry, where, {"bytes", "period", "offset"});
     CompetingJob job;
@@ -506,6 +525,7 @@ class PerturbationReader {
   JsonObject& root_;
   Cluster& cluster_;
   FabricNetwork network_;
+  std::vector<Range> fabric_links_;  ///< of each entry about links
   std::vector<std::pair<std::size_t, JsonObject>> with_background_;
 };
 

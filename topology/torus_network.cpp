@@ -1,13 +1,14 @@
 #include "topology/torus_network.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
 
-TorusNetwork::TorusNetwork(const TorusShape& shape, int nodes) : shape_(shape) {
+TorusNetwork::TorusNetwork(TorusShape shape, int nodes) : shape_(std::move(shape)) {
   for (const int extent : shape_.dimensions) {
     strides_.push_back(size_);
     size_ = checked_link_count(std::int64_t{size_} * extent);
@@ -42,12 +43,12 @@ int TorusNetwork::neighbour(int node, int dimension, bool up) const {
 }
 
 int TorusNetwork::link(int node, int dimension, bool up) const {
-  return (2 * dimension + (up ? 0 : 1)) * size_ + node;
+  return 2 * (dimension * size_ + node) + (up ? 0 : 1);
 }
 
 std::string TorusNetwork::name(int link) const {
-  const int way = link / size_;
-  return format("node{}.dim{}{}", link % size_, way / 2, way % 2 == 0 ? "+" : "-");
+  const int place = link / 2;
+  return format("node{}.dim{}{}", place % size_, place / size_, link % 2 == 0 ? "+" : "-");
 }
 
 int TorusNetwork::steps(int from, int to, int dimension) const {

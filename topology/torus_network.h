@@ -25,7 +25,7 @@ struct TorusShape {
 class TorusNetwork {
  public:
   /// \throws ConfigError  if the dimensions have no place for so many nodes
-  TorusNetwork(const TorusShape& shape, int nodes);
+  TorusNetwork(TorusShape shape, int nodes);
 
   [[nodiscard]] const std::vector<FabricLevel>& levels() const { return levels_; }
   [[nodiscard]] std::string name(int link) const;

@@ -5,7 +5,7 @@
 namespace zerosim {
 
 std::span<const CommandEntry> commands() {
-  static constexpr std::array<CommandEntry, 12> kCommands = {{
+  static constexpr auto kCommands = std::to_array<CommandEntry>({
       {"", "model", "Modules, parameters, FLOPs and bytes of a model",
        "zerosim model --model llama-2-7b --seq 2048\n"
        "  zerosim model --model llama-3-8b --lora rank=8,targets=q_proj,v_proj\n"
@@ -37,6 +37,10 @@ std::span<const CommandEntry> commands() {
        make_explain_oom_command},
       {"validate", "cases", "User cases: what the simulator must and should answer",
        "zerosim validate cases tests/data/cases", make_validate_cases_command},
+      {"validate", "collectives", "Logs of nccl-tests against the collective model",
+       "zerosim validate collectives all_reduce_2n.txt\n"
+       "  zerosim validate collectives *.txt --cluster dgx-h100 --nodes 2",
+       make_validate_collectives_command},
       {"validate", "memory", "Published memory rows against the simulator",
        "zerosim validate memory rows.csv", make_validate_memory_command},
       {"validate", "schedule", "Recorded collectives of real runs against the simulator's",
@@ -48,7 +52,7 @@ std::span<const CommandEntry> commands() {
        "zerosim topo show --cluster dgx1-v100\n"
        "  zerosim topo show --cluster aws-p4d --nodes 4 --gpus-per-node 4 --as matrix",
        make_topo_show_command},
-  }};
+  });
   return kCommands;
 }
 

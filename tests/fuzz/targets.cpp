@@ -19,6 +19,7 @@
 #include "sim/strategy/strategy.h"
 #include "sim/strategy/trainer_config.h"
 #include "tests/sim/memory/allocator_invariants.h"
+#include "traces/nccl_tests.h"
 #include "validate/case_file.h"
 #include "validate/experiment.h"
 
@@ -27,7 +28,7 @@ namespace {
 
 constexpr int kWorldSize = 8;
 
-constexpr std::array<Target, 9> kTargets = {{
+constexpr std::array<Target, 10> kTargets = {{
     {"hjson", hjson},
     {"ds_config", ds_config},
     {"model", model},
@@ -37,6 +38,7 @@ constexpr std::array<Target, 9> kTargets = {{
     {"allocator", allocator},
     {"oom_message", oom_message},
     {"user_case", user_case},
+    {"nccl_tests", nccl_tests},
 }};
 
 const Model& gpt2() {
@@ -256,6 +258,24 @@ void user_case(const std::string& bytes) {
     }
   } catch (const Error&) {
     return;
+  }
+}
+
+void nccl_tests(const std::string& bytes) {
+  std::vector<NcclTestsLog> logs;
+  try {
+    logs = parse_nccl_tests(bytes, "fuzz.txt");
+  } catch (const Error&) {
+    return;
+  }
+  ZS_CHECK(!logs.empty(), "a text without a log is an error");
+  for (const NcclTestsLog& log : logs) {
+    ZS_CHECK(!log.points.empty(), "a log without rows");
+    ZS_CHECK(!log.ranks || *log.ranks >= 1, "a log of no ranks");
+    for (const NcclTestsPoint& point : log.points) {
+      ZS_CHECK(point.size >= Bytes(0) && point.out_of_place.time >= Seconds(0),
+               "less than nothing");
+    }
   }
 }
 

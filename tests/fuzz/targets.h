@@ -17,7 +17,7 @@ struct Target {
 };
 
 /// hjson, ds_config, model, training_config, alloc_conf, environment, allocator, oom_message,
-/// user_case.
+/// user_case, nccl_tests.
 [[nodiscard]] std::span<const Target> targets();
 
 /// The Hjson front alone. Its JSON is strict, and means the same.
@@ -42,5 +42,8 @@ void oom_message(const std::string& bytes);
 
 /// A case.json, and the clusters of its variants. No file is opened.
 void user_case(const std::string& bytes);
+
+/// A log of nccl-tests. Its operation, ranks and sizes are what they may be.
+void nccl_tests(const std::string& bytes);
 
 }  // namespace zerosim::fuzz

@@ -151,6 +151,65 @@ TEST(FabricFile, DomainsAndPlacement) {
   EXPECT_EQ(fabric_network(cluster).link_count(), 16 * 8 + 4);
 }
 
+// One node sends nothing through it.
+TEST(FabricFile, NothingIsAssumedOfAFabricThatOneNodeDoesNotUse) {
+  EXPECT_THAT(read(R"({"kind": "leaf-spine"})", 1).assumptions,
+              Not(Contains(testing::StartsWith("fabric"))));
+}
+
+TEST(FabricFile, NvLinkJoinsNodesBySwitches) {
+  const char* const text = R"({"version": 1, "node": {"preset": "rtx4090x8-pcie"}, "nodes": 2,
+"fabric": {"nvlink_domain_nodes": 2}})";
+  try {
+    static_cast<void>(parse_cluster(text, "c.json"));
+    FAIL() << "expected ConfigError";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "c.json:2:35: fabric.nvlink_domain_nodes: NVLink joins nodes by switches only, and "
+        "this node has none");
+  }
+}
+
+/// examples/clusters: what each is for, checked on its network.
+struct Example {
+  std::string file;
+  int gpus;
+  FabricKind kind;
+  std::int64_t leaves, spines, cores;
+  int links;  ///< of the fabric, as routes use them
+};
+
+class ClusterExamples : public testing::TestWithParam<Example> {};
+
+TEST_P(ClusterExamples, Load) {
+  const Cluster cluster =
+      load_cluster(std::string(ZEROSIM_SOURCE_DIR) + "/examples/clusters/" + GetParam().file);
+  EXPECT_EQ(cluster.world_size(), GetParam().gpus);
+  EXPECT_EQ(cluster.fabric.kind, GetParam().kind);
+  const FabricNetwork network = fabric_network(cluster);
+  EXPECT_EQ(network.counts().leaves, GetParam().leaves);
+  EXPECT_EQ(network.counts().spines, GetParam().spines);
+  EXPECT_EQ(network.counts().cores, GetParam().cores);
+  EXPECT_EQ(network.link_count(), GetParam().links);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    FabricFile, ClusterExamples,
+    testing::Values(
+        // 4 units x 8 rails; the guide's 16 spines.
+        Example{"superpod_h100.json", 1024, FabricKind::RailOptimised, 32, 16, 0, 32},
+        // 64 places, 4 a leaf of 32 NICs and 16 cables up (48 ports): 16 x 16 / 48 = 5.3, and the
+        // next number that divides 16 is 8.
+        Example{"cloud_leaf_spine.json", 128, FabricKind::LeafSpine, 16, 8, 0, 16},
+        // 4 racks x 4 rails, 18 up and 18 down each: 16 x 18 / 36 = 8, and 9 divides 18.
+        Example{"nvl72.json", 288, FabricKind::RailOptimised, 16, 9, 0, 16},
+        // 512 / 4 / 16 = 8 groups; links: 8 x 16^2 local, 8^2 global.
+        Example{"dragonfly_slingshot.json", 2048, FabricKind::Dragonfly, 128, 0, 0, 2048 + 64},
+        // 2 leaves of 32 NICs and 16 cables up: 2 x 16 / 48, one spine.
+        Example{"uneven.json", 64, FabricKind::LeafSpine, 2, 1, 0, 2}),
+    [](const auto& example) { return example.param.file.substr(0, example.param.file.find('.')); });
+
 struct BadFabric {
   const char* fabric;
   const char* message;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct Case {
     return {fabric, nodes, nics, kNic};
   }
 };
+
+std::ostream& operator<<(std::ostream& out, const Case& example) {
+  return out << example.name;
+}
 
 ClosShape clos(int nodes_per_leaf, int leaves_per_pod, double oversubscription, double core) {
   ClosShape shape;
@@ -92,6 +97,25 @@ std::vector<Case> cases() {
       // 4 groups of 9 NICs, 3 cables a pair: halves are joined by 2 x 2 pairs.
       {"dragonfly_4", Kind::Dragonfly, 12, 3, {}, dragonfly(1, 3, 1, adaptive), {}, 12 * 10.0},
       {"dragonfly_minimal", Kind::Dragonfly, 12, 3, {}, dragonfly(1, 3, 1, minimal), {}, 12 * 10.0},
+      // 1 cable a pair, and 2 of them over 3 switches: halves of 2 groups are joined by 4 pairs.
+      {"dragonfly_sparse", Kind::Dragonfly, 12, 1, {}, dragonfly(1, 3, 1, adaptive), {}, 4 * 10.0},
+      {"dragonfly_sparse_minimal",
+       Kind::Dragonfly,
+       12,
+       1,
+       {},
+       dragonfly(1, 3, 1, minimal),
+       {},
+       4 * 10.0},
+      {"dragonfly_uneven", Kind::Dragonfly, 24, 1, {}, dragonfly(2, 3, 1, adaptive), {}, 8 * 10.0},
+      {"dragonfly_uneven_minimal",
+       Kind::Dragonfly,
+       24,
+       1,
+       {},
+       dragonfly(2, 3, 1, minimal),
+       {},
+       8 * 10.0},
       // d x d: 2 d cables. d x d x d: 2 d^2.
       {"torus_4x4", Kind::Torus, 16, 2, {}, {}, {{4, 4}, kNic}, 2 * 4 * 10.0},
       {"torus_4x4x4", Kind::Torus, 64, 4, {}, {}, {{4, 4, 4}, kNic}, 2 * 16 * 10.0},

@@ -145,6 +145,36 @@ TEST(LeafSpine, LinksAreFoundByNameAndByLevel) {
   EXPECT_THAT(network.links_named("leaf4.up"), IsEmpty());
 }
 
+// Every name of every kind leads back to its link.
+TEST(Fabric, NamesAreUnique) {
+  Fabric hashed = fat_tree(4, 1);
+  hashed.clos.hashed = true;
+  const std::vector<FabricNetwork> networks = {
+      {leaf_spine(2, 2), 24, 2, kNic},
+      {rails(2, 2), 12, 8, kNic},
+      {hashed, 16, 1, kNic},
+      {dragonfly(1, 11, 1, DragonflyRouting::Minimal), 33, 1, kNic},
+      {torus({11, 2, 1}), 22, 1, kNic},
+  };
+  for (const FabricNetwork& network : networks) {
+    for (int link = 0; link < network.link_count(); ++link) {
+      EXPECT_THAT(network.links_named(network.name(link)), ElementsAre(link)) << network.name(link);
+    }
+    for (const char* name : {"", "leaf1", "leaf1.up ", "99999999999999999999", "node1.dim0"}) {
+      EXPECT_THAT(network.links_named(name), IsEmpty()) << name;
+    }
+  }
+}
+
+// 2^20 nodes of 16 NICs on cables of their own: too many to be a mistake worth simulating.
+TEST(Fabric, TooManyLinksAreRefused) {
+  Fabric fabric = leaf_spine(4, 1);
+  fabric.clos.hashed = true;
+  EXPECT_EQ(error_of(fabric, 1 << 20, 16), "fabric: 33554432 links, expected at most 16777216");
+  EXPECT_EQ(error_of(leaf_spine(1 << 20, 1), 8, 1024),
+            "fabric: a leaf of 1073741824 NICs, expected at most 1048576");
+}
+
 // 8 nodes x 2 NICs in units of 4: leaf r of a unit has its 4 NICs r, so 40 GB/s up at 1:1.
 TEST(RailOptimised, ByHand) {
   const FabricNetwork network(rails(4, 4), 8, 2, kNic);

@@ -60,7 +60,8 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"comprae"},
                "`zerosim` knows no command \"comprae\"; did you mean \"compare\"?; expected model, "
                "check, memory, schedule, run, compare, explain-oom, validate, topo"},
-        Misuse{{"validate"}, "`zerosim validate` needs a command: cases, memory, schedule"},
+        Misuse{{"validate"},
+               "`zerosim validate` needs a command: cases, collectives, memory, schedule"},
         Misuse{{"memory", "--parms", "7e9"},
                "unknown flag --parms of `zerosim memory`; did you mean \"--params\"?"},
         Misuse{{"memory", "--parms=7e9"},

@@ -1,0 +1,40 @@
+/// \file
+/// The words by which people say how the GPUs of a job are joined: the column `link` of
+/// data/nccl_tests/INDEX.csv.
+///
+///     NVSwitch (NVLink4) + 8x400Gb NDR IB with SHARP
+///     PCIe5 through host memory
+///     20x NVL72 (NVLink5) + 4x400Gb IB per node
+///     NVSwitch (NVLink3) + 8x2x100Gb RoCE          eight adapters of two ports: 16 of 100 Gb/s
+///     NVSwitch (NVLink4) + 3.2 Tb/s EFA            of the node together
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "sim/base/units.h"
+#include "topology/cluster.h"
+#include "topology/nccl_graph.h"
+
+namespace zerosim {
+
+/// Adapters of one node.
+struct NetworkWords {
+  std::optional<NetworkKind> kind;  ///< none: not said
+  int count = 0;                    ///< 0: not said; `bandwidth` is then the node's
+  BytesPerSecond bandwidth{};       ///< of each, one direction; 0: not said
+};
+
+struct LinkWords {
+  std::optional<IntraNode> intra;
+  int pcie_generation = 0;            ///< "PCIe3"; 0: not said
+  int racks = 0;                      ///< "2x NVL72": domains of NVLink; 0: not said
+  bool in_network_reduction = false;  ///< SHARP
+  std::optional<NetworkWords> network;
+  std::string unknown;  ///< what is said of the network and not known; empty: nothing
+};
+
+[[nodiscard]] LinkWords read_link_words(std::string_view text);
+
+}  // namespace zerosim

@@ -1,0 +1,368 @@
+#include "validate/log_machine.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "sim/base/error.h"
+#include "sim/base/json.h"
+#include "sim/base/text.h"
+#include "topology/presets/machines.h"
+#include "validate/csv.h"
+#include "validate/gpu_words.h"
+#include "validate/link_words.h"
+
+namespace zerosim {
+namespace {
+
+/// Thrown while a machine is looked for; its reason becomes LogMachine::why.
+struct NoMachine {
+  std::string why;
+};
+
+std::string cell(const CsvTable& table, const std::vector<CsvCell>& row, const char* name) {
+  return row[table.column(name)].text;
+}
+
+int count_cell(const CsvTable& table, const std::vector<CsvCell>& row, const char* name) {
+  constexpr CsvRange kCounts{1, 131'072, true};
+  return static_cast<int>(csv_number(table, row, table.column(name), kCounts).value_or(0));
+}
+
+/// Ranks and how they lie.
+struct Spread {
+  int nodes = 0;
+  int gpus_per_node = 0;
+  [[nodiscard]] int ranks() const { return nodes * gpus_per_node; }
+};
+
+/// As the list of devices has it; 0 nodes if it is none of equal hosts.
+Spread listed_spread(const NcclTestsLog& log) {
+  std::set<std::string> hosts;
+  for (const NcclTestsDevice& device : log.devices) hosts.insert(device.host);
+  const int nodes = static_cast<int>(hosts.size());
+  if (!log.ranks || nodes == 0 || *log.ranks % nodes != 0) return {};
+  return {nodes, *log.ranks / nodes};
+}
+
+/// The machine that GPU and links speak of.
+class MachineFinder {
+ public:
+  MachineFinder(const GpuSpec& gpu, LinkWords link, Spread spread)
+      : gpu_(gpu), link_(std::move(link)), spread_(spread) {
+    if (!link_.intra) link_.intra = usual_intra();
+    // What cards do below one switch, consumer cards may not.
+    if (link_.intra == IntraNode::Pcie && is_consumer_card(gpu_)) {
+      link_.intra = IntraNode::PcieHostStaged;
+    }
+  }
+
+  [[nodiscard]] JsonValue cluster_file() const {
+    JsonValue json(Json::objectValue);
+    json["version"] = 1;
+    const Machine* preset = best_preset();
+    if (preset == nullptr && link_.racks > 0) {
+      throw NoMachine{format("no preset has racks of {}", gpu_.name)};
+    }
+    json["name"] = name(preset);
+    json["node"] = preset == nullptr ? spelled_out() : JsonValue(Json::objectValue);
+    if (preset != nullptr) json["node"]["preset"] = preset->name;
+    if (spread_.nodes > 1) add_nics(json["node"], preset);
+    json["nodes"] = spread_.nodes;
+    json["gpus_per_node"] = spread_.gpus_per_node;
+    return json;
+  }
+
+  [[nodiscard]] std::string machine_class() const {
+    const std::string family = gpu_family(gpu_);
+    if (spread_.nodes == 1 || link_.racks == 1) return family + " " + intra_word();
+    if (link_.network) return format("{} {}", family, to_string(*link_.network->kind));
+    const Machine* preset = best_preset();
+    return format("{} {}", family, preset == nullptr ? "network" : to_string(preset->network));
+  }
+
+  /// Sentences on what the words leave open.
+  [[nodiscard]] std::vector<std::string> assumptions() const {
+    std::vector<std::string> told;
+    const Machine* preset = best_preset();
+    if (preset == nullptr) {
+      told.push_back(format("no preset has {} x {} on {}: the node is spelled out",
+                            spread_.gpus_per_node, gpu_.name, intra_kind()));
+    } else {
+      told.push_back(format("machine: preset {}{}", preset->name,
+                            spread_.nodes > 1 && !has_its_network(*preset)
+                                ? ", with the adapters that are stated"
+                                : ""));
+    }
+    if (spread_.nodes > 1 && !link_.network) {
+      told.emplace_back("network: the preset's, as nothing says otherwise");
+    }
+    if (link_.in_network_reduction) {
+      told.emplace_back("reduction in the network (SHARP) is not modelled");
+    }
+    return told;
+  }
+
+ private:
+  /// Where nothing is said: boards have NVLink, cards are on PCIe.
+  [[nodiscard]] IntraNode usual_intra() const {
+    const bool board = gpu_.name.find("SXM") != std::string::npos || gpu_.name.starts_with("G");
+    if (!board) return IntraNode::PcieHostStaged;
+    return gpu_.compute_capability < 80 && spread_.gpus_per_node <= 8 ? IntraNode::NvLinkMesh
+                                                                      : IntraNode::NvSwitch;
+  }
+
+  /// As a cluster file has it.
+  [[nodiscard]] const char* intra_kind() const {
+    switch (*link_.intra) {
+      case IntraNode::NvSwitch:
+        return "nvswitch";
+      case IntraNode::NvLinkMesh:
+        return "nvlink-mesh";
+      case IntraNode::Pcie:
+        return "pcie";
+      case IntraNode::PcieHostStaged:
+        return "pcie-host-staged";
+    }
+    return "";
+  }
+
+  /// The same, short.
+  [[nodiscard]] const char* intra_word() const {
+    if (link_.racks > 0) return "nvl72";
+    if (*link_.intra == IntraNode::NvLinkMesh) return "mesh";
+    return *link_.intra == IntraNode::PcieHostStaged ? "staged" : intra_kind();
+  }
+
+  [[nodiscard]] bool fits(const Machine& machine) const {
+    return machine.gpu == gpu_.name && machine.intra == *link_.intra &&
+           machine.shape.gpus >= spread_.gpus_per_node;
+  }
+
+  /// Whether the adapters that are stated are the machine's own.
+  [[nodiscard]] bool has_its_network(const Machine& machine) const {
+    if (!link_.network) return true;
+    const NetworkWords& stated = *link_.network;
+    if (stated.kind != machine.network) return false;
+    if (stated.bandwidth.per_second() <= 0) return true;
+    const double node = machine.shape.nics * machine.nic_bandwidth.per_second();
+    if (stated.count == 0) return node == stated.bandwidth.per_second();
+    return stated.count == machine.shape.nics && stated.bandwidth == machine.nic_bandwidth;
+  }
+
+  [[nodiscard]] const Machine* best_preset() const {
+    const Machine* best = nullptr;
+    for (const Machine& machine : machines()) {
+      if (!fits(machine)) continue;
+      if (best == nullptr || is_better(machine, *best)) best = &machine;
+    }
+    return best;
+  }
+
+  [[nodiscard]] bool is_better(const Machine& a, const Machine& b) const {
+    if (spread_.nodes > 1) return has_its_network(a) && !has_its_network(b);
+    return a.shape.gpus == spread_.gpus_per_node && b.shape.gpus != spread_.gpus_per_node;
+  }
+
+  [[nodiscard]] std::string name(const Machine* preset) const {
+    std::string kind = preset == nullptr ? gpu_.name : preset->name;
+    if (spread_.nodes > 1 && link_.network && (preset == nullptr || !has_its_network(*preset))) {
+      kind += format("+{}", to_string(*link_.network->kind));
+    }
+    return format("{} x {} {}", spread_.nodes, spread_.gpus_per_node, kind);
+  }
+
+  [[nodiscard]] JsonValue spelled_out() const {
+    JsonValue node(Json::objectValue);
+    node["gpu"] = gpu_.name;
+    node["gpus"] = spread_.gpus_per_node;
+    JsonValue& intra = node["intra"];
+    intra["kind"] = intra_kind();
+    switch (link_.pcie_generation) {
+      case 3:
+        intra["pcie"] = "15.75GB/s";
+        break;
+      case 4:
+        intra["pcie"] = "31.5GB/s";
+        break;
+      case 5:
+        intra["pcie"] = "63GB/s";
+        break;
+      default:
+        break;
+    }
+    return node;
+  }
+
+  void add_nics(JsonValue& node, const Machine* preset) const {
+    if (preset != nullptr && has_its_network(*preset)) return;
+    if (!link_.network) throw NoMachine{"nothing says which network joins the nodes"};
+    const NetworkWords& stated = *link_.network;
+    JsonValue& nics = node["nics"];
+    nics["kind"] = std::string(to_string(*stated.kind));
+    if (stated.bandwidth.per_second() <= 0) {
+      if (preset == nullptr) throw NoMachine{"nothing says how fast the network is"};
+      return;
+    }
+    const int count = stated.count > 0 ? stated.count : 1;
+    nics["count"] = count;
+    nics["bandwidth"] = format("{}GB/s", stated.bandwidth.gb_per_second());
+  }
+
+  const GpuSpec& gpu_;
+  LinkWords link_;
+  Spread spread_;
+};
+
+/// As NCCL counts nodes: those that NVLink joins are one.
+CollectiveGroup whole_cluster(const Cluster& cluster) {
+  const int domain = std::max(1, cluster.fabric.nvlink_domain_nodes);
+  CollectiveGroup group;
+  group.ranks = cluster.world_size();
+  group.nodes = (cluster.nodes + domain - 1) / domain;
+  return group;
+}
+
+const GpuSpec& gpu_of(const std::string& words, std::vector<std::string>& assumptions) {
+  if (is_amd_gpu(words)) {
+    throw NoMachine{format("{}: RCCL is not modelled, only NCCL", words)};
+  }
+  const NamedGpu named = gpu_by_words(words);
+  if (named.gpu == nullptr) throw NoMachine{format("GPU \"{}\" is not known", words)};
+  if (!named.assumption.empty()) assumptions.push_back(named.assumption);
+  return *named.gpu;
+}
+
+LogMachine built(const GpuSpec& gpu, const LinkWords& link, Spread spread, const std::string& place,
+                 std::vector<std::string> assumptions) {
+  if (!link.unknown.empty()) {
+    throw NoMachine{format("network \"{}\" is not known", link.unknown)};
+  }
+  const MachineFinder finder(gpu, link, spread);
+  LogMachine machine;
+  machine.cluster = parse_cluster(to_text(finder.cluster_file(), true), place);
+  machine.machine_class = finder.machine_class();
+  machine.assumptions = std::move(assumptions);
+  for (const std::string& told : finder.assumptions()) machine.assumptions.push_back(told);
+  for (const std::string& told : machine.cluster->assumptions) machine.assumptions.push_back(told);
+  return machine;
+}
+
+/// Nodes and GPUs of the row, which the log must admit.
+Spread indexed_spread(const NcclTestsLog& log, const LogIndexRow& row,
+                      std::vector<std::string>& assumptions) {
+  const Spread listed = listed_spread(log);
+  Spread spread{row.nodes > 0 ? row.nodes : listed.nodes,
+                row.gpus_per_node > 0 ? row.gpus_per_node : listed.gpus_per_node};
+  if (spread.ranks() > 0 && admits_ranks(log, spread.ranks())) return spread;
+  const std::string said =
+      format("{} says {} nodes of {} GPUs", row.place, row.nodes, row.gpus_per_node);
+  if (!log.ranks) throw NoMachine{said + ", which busbw / algbw does not admit"};
+  if (spread.nodes == 0 || *log.ranks % spread.nodes != 0) {
+    throw NoMachine{format("{}, but {} says {} ranks", said, log.ranks_from, *log.ranks)};
+  }
+  spread.gpus_per_node = *log.ranks / spread.nodes;
+  assumptions.push_back(format("{}; {} says {} ranks: {} of each node", said, log.ranks_from,
+                               *log.ranks, spread.gpus_per_node));
+  return spread;
+}
+
+LogMachine by_index(const NcclTestsLog& log, const LogIndexRow& row) {
+  std::vector<std::string> assumptions;
+  const GpuSpec& gpu = gpu_of(row.gpu, assumptions);
+  const Spread spread = indexed_spread(log, row, assumptions);
+  return built(gpu, read_link_words(row.link), spread, row.place, std::move(assumptions));
+}
+
+LogMachine by_devices(const NcclTestsLog& log) {
+  if (log.devices.empty()) {
+    throw NoMachine{
+        "nothing says which machine it was: no --cluster, no INDEX.csv beside it, no list of "
+        "devices"};
+  }
+  std::vector<std::string> assumptions;
+  const GpuSpec& gpu = gpu_of(log.devices.front().name, assumptions);
+  const Spread spread = listed_spread(log);
+  if (spread.nodes == 0) throw NoMachine{"the list of devices has hosts with unequal GPUs"};
+  return built(gpu, {}, spread, log.file, std::move(assumptions));
+}
+
+/// Nodes and GPUs of each by flag, else by the log, else all of the cluster.
+Spread given_spread(const NcclTestsLog& log, const LogIndexRow* row, const Cluster& cluster,
+                    const LogMachineOptions& options) {
+  Spread spread{options.nodes, options.gpus_per_node};
+  const Spread listed = listed_spread(log);
+  const bool indexed = row != nullptr && row->nodes > 0 && row->gpus_per_node > 0;
+  const Spread told = indexed ? Spread{row->nodes, row->gpus_per_node} : listed;
+  if (spread.nodes < 1 && spread.gpus_per_node < 1 && told.nodes > 0) return told;
+  if (!log.ranks) {
+    return {spread.nodes < 1 ? cluster.nodes : spread.nodes,
+            spread.gpus_per_node < 1 ? cluster.gpus_per_node : spread.gpus_per_node};
+  }
+  const int ranks = *log.ranks;
+  if (spread.nodes < 1 && spread.gpus_per_node < 1) {
+    spread.gpus_per_node = std::min(ranks, cluster.gpus_per_node);
+  }
+  if (spread.nodes < 1) spread.nodes = ranks / spread.gpus_per_node;
+  if (spread.gpus_per_node < 1) spread.gpus_per_node = ranks / spread.nodes;
+  return spread;
+}
+
+LogMachine by_user(const NcclTestsLog& log, const LogIndexRow* row,
+                   const LogMachineOptions& options) {
+  const Cluster cluster = load_cluster(options.cluster);
+  const Spread spread = given_spread(log, row, cluster, options);
+  if (!admits_ranks(log, spread.ranks())) {
+    throw NoMachine{format("{} nodes of {} GPUs are not the {} of the log", spread.nodes,
+                           spread.gpus_per_node,
+                           log.ranks ? format("{} ranks", *log.ranks) : "ranks")};
+  }
+  LogMachine machine;
+  machine.cluster = load_cluster(options.cluster, spread.nodes, spread.gpus_per_node);
+  machine.machine_class = machine.cluster->name;
+  machine.assumptions = machine.cluster->assumptions;
+  return machine;
+}
+
+LogMachine found(const NcclTestsLog& log, const LogIndexRow* row,
+                 const LogMachineOptions& options) {
+  if (log.rccl) throw NoMachine{"RCCL is not modelled, only NCCL"};
+  if (!options.cluster.empty()) return by_user(log, row, options);
+  return row == nullptr ? by_devices(log) : by_index(log, *row);
+}
+
+}  // namespace
+
+LogIndex read_log_index(const std::string& folder) {
+  const std::filesystem::path path = std::filesystem::path(folder) / "INDEX.csv";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  const CsvTable table = read_csv(path.string());
+  LogIndex index;
+  for (const std::vector<CsvCell>& row : table.rows) {
+    LogIndexRow entry;
+    entry.place = format("{}:{}", table.file, row.front().line);
+    entry.operation = cell(table, row, "op");
+    entry.gpu = cell(table, row, "gpu");
+    entry.link = cell(table, row, "link");
+    entry.gpus_per_node = count_cell(table, row, "gpus_per_node");
+    entry.nodes = count_cell(table, row, "nodes");
+    index.emplace(cell(table, row, "file"), std::move(entry));
+  }
+  return index;
+}
+
+LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
+                          const LogMachineOptions& options) {
+  try {
+    LogMachine machine = found(log, row, options);
+    machine.group = whole_cluster(*machine.cluster);
+    return machine;
+  } catch (const NoMachine& none) {
+    LogMachine machine;
+    machine.why = none.why;
+    return machine;
+  }
+}
+
+}  // namespace zerosim

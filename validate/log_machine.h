@@ -1,0 +1,67 @@
+/// \file
+/// The machine that a log of nccl-tests was made on, as a Cluster.
+///
+/// From the first of these that there is:
+///
+/// - the cluster that the user names, with the nodes and GPUs per node that the user or the log
+///   says;
+/// - the row of the log in an INDEX.csv beside it: columns file, op, gpu, gpus_per_node, nodes,
+///   link (those of data/nccl_tests/INDEX.csv; others are not read). GPU and link are read as
+///   gpu_words.h and link_words.h say;
+/// - the list of devices in the log: GPU, hosts and GPUs of each.
+///
+/// GPU and links then name a preset, as a person would: one with this GPU, these links in a node
+/// and GPUs enough; of several the one whose adapters are those that are stated, else, on one node,
+/// the one with just as many GPUs, else the first. Its adapters are replaced where others are
+/// stated. Where no preset has the GPU the node is spelled out as in a cluster file.
+///
+/// Skipped with a reason: AMD's GPUs (RCCL is no NCCL), GPUs and networks that are not known, ranks
+/// that are not nodes x GPUs.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "topology/cluster.h"
+#include "topology/collective_model.h"
+#include "traces/nccl_tests.h"
+
+namespace zerosim {
+
+/// What the user says.
+struct LogMachineOptions {
+  std::string cluster;  ///< a preset or file; "": found out
+  int nodes = -1;       ///< -1: found out
+  int gpus_per_node = -1;
+};
+
+/// A row of INDEX.csv.
+struct LogIndexRow {
+  std::string place;  ///< "data/INDEX.csv:7"
+  std::string operation, gpu, link;
+  int gpus_per_node = 0;  ///< 0: blank
+  int nodes = 0;
+};
+/// By name of the log.
+using LogIndex = std::map<std::string, LogIndexRow>;
+
+/// Reads the INDEX.csv of a folder; empty if there is none.
+/// \throws TraceError  with line and column, if it is no such table.
+[[nodiscard]] LogIndex read_log_index(const std::string& folder);
+
+struct LogMachine {
+  std::optional<Cluster> cluster;
+  std::string why;  ///< there is none
+  CollectiveGroup group;
+  std::string machine_class;  ///< "A100 nvswitch", "H100 efa": GPU and the narrowest links
+  std::vector<std::string> assumptions;
+};
+
+/// \param row  null: the log is in no index
+/// \throws ConfigError  if the user's cluster cannot be read
+[[nodiscard]] LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
+                                        const LogMachineOptions& options);
+
+}  // namespace zerosim
