@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "sim/base/error.h"
+#include "topology/nccl_graph.h"
 
 namespace zerosim {
 namespace {
@@ -295,6 +296,13 @@ void set_network(const Cluster& cluster, const CollectiveGroup& group, Question&
   const auto part = [&](int of_all) { return (of_all * q.nics + of_node - 1) / of_node; };
   q.graph.inter_ring_channels = part(q.graph.inter_ring_channels);
   q.graph.inter_ctas = std::min(kMaxChannels, part(q.graph.inter_ctas));
+  if (cluster.fabric.nvlink_domain_nodes > 1) {
+    // The NICs of all its nodes may be more than what one GPU passes on.
+    const double inside = q.graph.ring_channels * q.graph.ring_channel_gbps;
+    q.graph.inter_ring_channel_gbps =
+        std::min(q.graph.inter_ring_channel_gbps,
+                 kInterOverIntra * inside / std::max(1, q.graph.inter_ring_channels));
+  }
   if (q.nics < q.all_nics) q.graph.nvls_heads = 0;  // in-switch reduction is among all GPUs
 }
 

@@ -102,10 +102,6 @@ constexpr double kHostStagedShare = 15.0 / 24;
 /// (nccl_cost.md section 3).
 constexpr double kNvlsShare = 0.9;
 
-/// How far rings between nodes may exceed those inside: the table of nccl_cost.md section 3 has 8 x
-/// 48 between H100 nodes, 12 x 30 inside.
-constexpr double kInterOverIntra = 384.0 / 360;
-
 /// GB/s of one NVLS head between nodes (8 x 48 in the same table), where the NICs allow it.
 constexpr double kMaxInterHead = 48;
 

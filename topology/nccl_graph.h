@@ -19,6 +19,10 @@
 
 namespace zerosim {
 
+/// How far rings between nodes may exceed those inside: the table of nccl_cost.md section 3 has 8 x
+/// 48 between H100 nodes, 12 x 30 inside.
+inline constexpr double kInterOverIntra = 384.0 / 360;
+
 /// Adapters between nodes and what is known of their kind.
 enum class NetworkKind { InfiniBand, Roce, Efa, Tcp };
 

@@ -406,9 +406,9 @@ class PerturbationReader {
     return links;
   }
 
-  /// NVLinks of a pair. The graph holds rates: they are multiples of one link's.
+  /// NVLinks of a pair: the graph holds rates, which are multiples of one link's.
   [[nodiscard]] int pair_links(int a, int b) const {
-    const double one = cluster_.gpu().nvlink.per_second() / cluster_.gpu().nvlink_links;
+    const double one = cluster_.node.nvlink.per_second();
     const double pair = nvlink_pair_bandwidth(cluster_.node.graph, a, b).per_second();
     return pair <= 0 ? 0 : std::max(1, static_cast<int>(std::lround(pair / one)));
   }

@@ -17,7 +17,7 @@ constexpr CollectiveOp kOps[] = {CollectiveOp::AllReduce, CollectiveOp::AllGathe
                                  CollectiveOp::Reduce};
 
 CollectiveGroup world(const Cluster& cluster) {
-  return {cluster.world_size(), cluster.nodes};
+  return {cluster.world_size(), parts(cluster.nodes, cluster.fabric.nvlink_domain_nodes)};
 }
 
 CollectiveCost cost_of(const Cluster& cluster, CollectiveOp op, Bytes size) {
@@ -40,7 +40,10 @@ std::vector<Cluster> sample_clusters() {
   std::vector<Cluster> clusters;
   for (const Machine& machine : machines()) {
     if (!is_simulated_gpu(machine.gpu)) continue;
-    for (const int nodes : {1, 2, 5, 16}) clusters.push_back(load_cluster(machine.name, nodes));
+    for (const int nodes : {1, 2, 5, 16, 40}) {
+      const Cluster cluster = load_cluster(machine.name, nodes);
+      if (cluster.world_size() > 1) clusters.push_back(cluster);
+    }
   }
   return clusters;
 }
@@ -172,10 +175,10 @@ TEST(CollectiveCost, TheNarrowestClassLastsExactlyTheTransfer) {
         const CollectiveCost cost = cost_of(cluster, op, size);
         const double intra =
             load_of(cost, Kind::IntraNode) / link_capacity(cluster, Kind::IntraNode).per_second();
+        // Of all nodes that NVLink joins.
         const double network =
-            cluster.nodes == 1
-                ? 0
-                : load_of(cost, Kind::Network) / link_capacity(cluster, Kind::Network).per_second();
+            load_of(cost, Kind::Network) / (cluster.fabric.nvlink_domain_nodes *
+                                            link_capacity(cluster, Kind::Network).per_second());
         const double transfer = cost.idle_time(cluster).count() - cost.delay.count();
         EXPECT_NEAR(std::max(intra, network), transfer, 1e-9 * transfer)
             << cluster.name << " " << cluster.nodes << " " << to_string(op) << " " << size.count();

@@ -124,6 +124,16 @@ TEST(PerturbationFile, AMeshNamesThePair) {
             "c.json:2:108: perturbations[0].peer: no NVLink joins GPU 1 and GPU 1");
 }
 
+// Slower links are as many: 150 GB/s over 12 links, 4 of them to each of the others.
+TEST(PerturbationFile, LinksOfAMeshAreCountedNotTheirRate) {
+  EXPECT_EQ(
+      error_of_text(R"({"version": 1, "node": {"gpu": "A100-SXM4-40", "gpus": 4,
+    "intra": {"kind": "nvlink-mesh", "nvlink": "150GB/s"}}, "nodes": 1, "perturbations": [
+    {"link": "nvlink", "gpus": 1, "peer": 3, "lost_links": 5}]})"),
+      "c.json:3:60: perturbations[0].lost_links: found 5, expected at most 4 of the 4 NVLinks "
+      "between the two");
+}
+
 TEST(PerturbationFile, JobsAndJitter) {
   const Cluster cluster = parse_cluster(file_with(R"("perturbations": [
         {"job": "other", "link": "fabric", "name": "leaf uplink", "bytes": "10 GB",

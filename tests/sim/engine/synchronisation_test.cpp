@@ -49,7 +49,7 @@ EngineOptions options_of(const Costs& costs) {
 void expect_ends(const std::vector<Program>& programs, const Costs& costs,
                  const std::vector<double>& expected) {
   isolated([&] {
-    Engine engine(test_cluster(costs), options_of(costs));
+    Engine engine(test_cluster(), options_of(costs));
     for (std::size_t i = 0; i < programs.size(); ++i) {
       EXPECT_NEAR(engine.run(programs[i]).end.count(), expected[i], 1e-9) << "program " << i;
     }

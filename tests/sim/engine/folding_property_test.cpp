@@ -1,0 +1,112 @@
+/// Folded and unfolded runs are the same: every span of every rank, every end of a step, to 1e-9.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "sim/engine/collective_call.h"
+#include "sim/program/build.h"
+#include "tests/sim/engine/engine_test_support.h"
+#include "tests/sim/engine/random_cluster.h"
+#include "tests/sim/program/models.h"
+
+namespace zerosim::testing {
+namespace {
+
+/// |a - b| over the larger; instants below a picosecond are none.
+double difference(Seconds a, Seconds b) {
+  const double larger = std::max({std::abs(a.count()), std::abs(b.count()), 1e-3});
+  return std::abs(a.count() - b.count()) / larger;
+}
+
+double difference(const Span& a, const Span& b) {
+  return std::max({difference(a.issued, b.issued), difference(a.ready, b.ready),
+                   difference(a.start, b.start), difference(a.end, b.end)});
+}
+
+using SpansByOp = std::map<std::pair<int, std::int32_t>, const Span*>;
+
+SpansByOp by_operation(const Timeline& timeline) {
+  SpansByOp spans;
+  for (const Span& span : timeline.spans) spans[{span.rank_class, span.op.value()}] = &span;
+  return spans;
+}
+
+/// The largest difference over all ranks.
+void expect_equal(const Folding& folding, const Timeline& folded, const Timeline& unfolded) {
+  ASSERT_EQ(folded.step_ends.size(), unfolded.step_ends.size());
+  double largest = difference(folded.end, unfolded.end);
+  for (std::size_t i = 0; i < folded.step_ends.size(); ++i) {
+    largest = std::max(largest, difference(folded.step_ends[i], unfolded.step_ends[i]));
+  }
+  const SpansByOp spans = by_operation(folded);
+  std::size_t expected = 0;
+  for (const RankClass& rank : folding.ranks) {
+    expected += static_cast<std::size_t>(rank.multiplicity) *
+                static_cast<std::size_t>(
+                    std::count_if(folded.spans.begin(), folded.spans.end(), [&](const Span& span) {
+                      return &folding.ranks[static_cast<std::size_t>(span.rank_class)] == &rank;
+                    }));
+  }
+  ASSERT_EQ(expected, unfolded.spans.size());
+  for (const Span& span : unfolded.spans) {
+    const auto found = spans.find({class_of(folding, span.rank_class), span.op.value()});
+    ASSERT_NE(found, spans.end());
+    largest = std::max(largest, difference(*found->second, span));
+  }
+  EXPECT_LE(largest, 1e-9);
+}
+
+void compare(const Cluster& cluster, const EngineOptions& options, const Program& program,
+             const std::vector<RankRun>& runs) {
+  const std::vector<GroupPattern> groups = group_patterns(program);
+  const Folding all = fold(cluster, runs, groups, FoldMode::Off);
+  const Folding exact = fold(cluster, runs, groups, FoldMode::Exact);
+  EXPECT_EQ(all.ranks.size(), static_cast<std::size_t>(program.world_size));
+  EXPECT_LE(exact.ranks.size(), all.ranks.size());
+  Engine engine(cluster, options);
+  const Timeline unfolded = engine.run(program, all);
+  const Timeline folded = engine.run(program, exact);
+  expect_equal(exact, folded, unfolded);
+}
+
+/// Kernels that say their own times; the cluster's own collectives.
+EngineOptions random_options(Random& random) {
+  Figures figures;
+  figures.launch_queue_depth = random.chance(30) ? 3 : 1024;
+  EngineOptions options = options_of(figures);
+  options.collective_cost = nullptr;
+  options.device_memory = {};
+  return options;
+}
+
+void check_seed(std::uint64_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Random random(seed);
+  const std::string text = RandomCluster(random).text();
+  SCOPED_TRACE(text);
+  const Cluster cluster = parse_cluster(text, "random.json");
+  const RandomProgram program(cluster, random);
+  compare(cluster, random_options(random), program.program(), program.runs());
+}
+
+// A failing seed is printed; FOLD_SEEDS=first,count looks at others.
+TEST(FoldingProperty, RandomClustersAndPrograms) {
+  std::uint64_t first = 1;
+  std::uint64_t count = 60;
+  if (const char* given = std::getenv("FOLD_SEEDS")) {
+    char* rest = nullptr;
+    first = std::strtoull(given, &rest, 10);
+    count = *rest == ',' ? std::strtoull(rest + 1, nullptr, 10) : 1;
+  }
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    isolated([seed] { check_seed(seed); });
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace zerosim::testing
