@@ -121,14 +121,12 @@ void OptimizerOffload::keep_for_others(std::span<const ParameterId> flushed,
   if (micro.boundary) {
     measured_.insert(measured_.end(), flushed.begin(), flushed.end());
   }
+  // Tensor by tensor, as the host waits for each, and with it for the copy of the one before: all
+  // but the first as small as can be.
   for (; others_.tensors > 0; --others_.tensors) {
-    // Tensor by tensor, as the host waits for each: all but the last as small as can be.
-    const bool last = others_.tensors == 1;
-    const std::int64_t whole = last ? others_.whole : 1;
-    const std::int64_t own = last ? others_.own : 1;
-    keep_tensor(whole, own, micro);
-    others_.whole -= whole;
-    others_.own -= own;
+    const std::int64_t small = others_.tensors - 1;
+    keep_tensor(others_.whole - small, others_.own - small, micro);
+    others_.whole = others_.own = small;
   }
   others_ = {};
 }
