@@ -280,10 +280,16 @@ Line line(const Question& q, Algorithm algorithm, Protocol protocol) {
   return {latency(q, algorithm, protocol), algorithm_bandwidth(q, algorithm, protocol)};
 }
 
-/// Nodes that NVLink joins reduce in the switch together: one head for each GPU of all of them.
-void join_heads(int joined_nodes, NcclGraph& graph) {
-  graph.nvls_heads *= joined_nodes;
-  graph.nvls_head_gbps /= joined_nodes;
+/// Nodes that NVLink joins reduce in the switch together: one head for each GPU of all of them,
+/// which share a GPU's NVLinks. (Heads of one tray of four are held by the menu's fastest channel,
+/// not by the links.) Where NVLinks are lost, heads keep the part of them that rings keep.
+void join_heads(const Cluster& cluster, NcclGraph& graph) {
+  const int joined = std::min(cluster.fabric.nvlink_domain_nodes, cluster.nodes);
+  if (joined == 1 || graph.nvls_heads == 0) return;
+  const double left =
+      ring_capacity(cluster.nccl()).per_second() / ring_capacity(cluster.node.nccl).per_second();
+  const double nvlink = nccl_nvlink_gbps(cluster.gpu(), nvlink_bandwidth(cluster.node.graph, 0));
+  set_nvls(graph, cluster.gpu(), left * nvlink, joined * graph.nvls_heads);
 }
 
 /// NCCL gives a GPU the NICs next to it: a group has its part of the channels of all, and one on
@@ -323,7 +329,7 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   q.amd = cluster.node.cpu == "amd";
   q.graph = cluster.nccl();
   q.extra_network_latency = q.graph.extra_network_latency_us;
-  join_heads(cluster.fabric.nvlink_domain_nodes, q.graph);
+  join_heads(cluster, q.graph);
   if (!q.one_node()) set_network(cluster, group, q);
   return q;
 }

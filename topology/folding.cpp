@@ -574,13 +574,43 @@ class Quotient {
   NumberSet seen_;
 };
 
+/// Communicators of one size and stride lie alike and tell the same ranks apart: one of them is
+/// refined.
+struct DistinctPatterns {
+  explicit DistinctPatterns(const std::vector<GroupPattern>& groups) {
+    for (const GroupPattern& group : groups) {
+      const auto known =
+          std::find_if(patterns.begin(), patterns.end(), [&](const GroupPattern& other) {
+            return other.size == group.size && other.stride == group.stride;
+          });
+      of_group.push_back(static_cast<std::size_t>(known - patterns.begin()));
+      if (known == patterns.end()) {
+        patterns.push_back(group);
+      } else {
+        known->all_to_all = known->all_to_all || group.all_to_all;
+      }
+    }
+  }
+
+  std::vector<GroupPattern> patterns;
+  std::vector<std::size_t> of_group;
+};
+
 Folding fold_settled(const Cluster& cluster, const std::vector<RankRun>& runs,
                      const std::vector<GroupPattern>& groups, FoldMode mode) {
+  const DistinctPatterns distinct(groups);
   GraphBuilder builder(cluster, runs);
   InstanceMap map(cluster, builder.ranks());
-  const Graph graph = builder.build(groups, map);
+  const Graph graph = builder.build(distinct.patterns, map);
   Colouring colouring = mode == FoldMode::Off ? unfolded(graph) : Refinement(graph).fixed_point();
-  return Quotient(cluster, graph, map, std::move(colouring)).build();
+  Folding result = Quotient(cluster, graph, map, std::move(colouring)).build();
+  const auto instances = std::exchange(result.groups, {});
+  const auto instance_of = std::exchange(result.instance_of, {});
+  for (const std::size_t pattern : distinct.of_group) {
+    result.groups.push_back(instances[pattern]);
+    result.instance_of.push_back(instance_of[pattern]);
+  }
+  return result;
 }
 
 }  // namespace

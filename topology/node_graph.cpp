@@ -28,6 +28,7 @@ constexpr Seconds kSocketLatency{0.2e-6};
 
 /// Which of `parts` equal parts, dealt out in order, item `i` of `count` belongs to.
 int part_of(int i, int count, int parts) {
+  ZS_CHECK(count > 0, "a part of nothing");
   return static_cast<int>(static_cast<std::int64_t>(i) * parts / count);
 }
 
@@ -475,6 +476,7 @@ BytesPerSecond nic_path_bandwidth(const NodeGraph& graph, int gpu, int nic) {
 UsedNics used_nics(const NodeGraph& graph, int gpus) {
   const std::vector<int> near = near_nics(graph, gpus);
   std::vector<BytesPerSecond> speeds;
+  speeds.reserve(near.size());
   for (const int nic : near) speeds.push_back(nic_speed(graph, nic));
   UsedNics best;
   for (const BytesPerSecond speed : speeds) {

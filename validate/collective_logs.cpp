@@ -169,6 +169,7 @@ std::vector<CollectiveGroupSummary> summaries_by(
     ++logs[name];
   }
   std::vector<CollectiveGroupSummary> groups;
+  groups.reserve(rows.size());
   for (const auto& [name, own] : rows) groups.push_back({name, logs[name], summary_of(own)});
   std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
     return a.summary.median.value_or(-1) > b.summary.median.value_or(-1);

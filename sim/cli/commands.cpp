@@ -50,7 +50,8 @@ std::span<const CommandEntry> commands() {
        make_topo_presets_command},
       {"topo", "show", "A cluster's node, links, bounds and fabric",
        "zerosim topo show --cluster dgx1-v100\n"
-       "  zerosim topo show --cluster aws-p4d --nodes 4 --gpus-per-node 4 --as matrix",
+       "  zerosim topo show --cluster aws-p4d --nodes 4 --gpus-per-node 4 --as matrix\n"
+       "  zerosim topo show --cluster examples/clusters/uneven.json --classes",
        make_topo_show_command},
   });
   return kCommands;

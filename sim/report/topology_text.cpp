@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <boost/range/iterator_range.hpp>
-
 #include "sim/base/text.h"
 #include "sim/report/report_text.h"
 #include "sim/report/text_table.h"
@@ -17,6 +15,18 @@ namespace {
 
 using Vertex = NodeGraph::vertex_descriptor;
 using Edge = NodeGraph::edge_descriptor;
+
+/// What Boost.Graph gives as a pair of iterators, for loops.
+template <typename Iterator>
+struct Range {
+  Iterator first, last;
+  [[nodiscard]] Iterator begin() const { return first; }
+  [[nodiscard]] Iterator end() const { return last; }
+};
+template <typename Iterator>
+Range<Iterator> range(const std::pair<Iterator, Iterator>& ends) {
+  return {ends.first, ends.second};
+}
 
 constexpr int kMatrixColumns = 80;  // of a terminal that nobody has widened
 constexpr int kLabelColumns = 16;
@@ -70,12 +80,12 @@ std::string ranges(const std::vector<int>& numbers) {
 }
 
 auto links_of(const NodeGraph& graph, Vertex v) {
-  return boost::make_iterator_range(boost::out_edges(v, graph));
+  return range(boost::out_edges(v, graph));
 }
 
 std::vector<Vertex> devices(const NodeGraph& graph, DeviceKind kind) {
   std::vector<Vertex> found;
-  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
+  for (const Vertex v : range(boost::vertices(graph))) {
     if (graph[v].kind == kind) found.push_back(v);
   }
   return found;
@@ -193,7 +203,7 @@ class Tree {
 
 std::string cpu_links(const NodeGraph& graph) {
   std::set<std::string> rates;
-  for (const Edge& edge : boost::make_iterator_range(boost::edges(graph))) {
+  for (const Edge& edge : range(boost::edges(graph))) {
     if (graph[edge].kind == LinkKind::CpuInterconnect) rates.insert(gb(graph[edge].bandwidth));
   }
   if (rates.empty()) return "";
@@ -227,6 +237,7 @@ std::string mesh_line(const Cluster& cluster, int gpu) {
     }
   }
   std::vector<std::string> parts;
+  parts.reserve(peers.size());
   for (const auto& [rate, numbers] : peers) {
     parts.push_back(format("{:.4g} to {}", rate, ranges(numbers)));
   }
@@ -321,6 +332,7 @@ bool reads_alike(const Cluster& cluster, const Column& a, const Column& b) {
 
 std::vector<Column> matrix_columns(const Cluster& cluster) {
   std::vector<Column> columns;
+  columns.reserve(static_cast<std::size_t>(cluster.gpus_per_node));
   for (int i = 0; i < cluster.gpus_per_node; ++i) columns.push_back({DeviceKind::Gpu, i, i});
   for (int i = 0; i < cluster.node.nics; ++i) {
     const Column nic{DeviceKind::Nic, i, i};
@@ -408,6 +420,7 @@ class Summary {
     }
     add_network();
     if (summary_.fabric) add_fabric(*summary_.fabric);
+    add_unevenness();
     add_host();
     return out_;
   }
@@ -510,6 +523,15 @@ class Summary {
         100 * fabric.bisection->per_second() / fabric.half_nics.per_second());
   }
 
+  void add_unevenness() {
+    const Perturbations& uneven = cluster_.perturbations;
+    const std::size_t entries = uneven.gpus.size() + uneven.links.size() + uneven.jobs.size();
+    if (entries == 0) return;
+    line("uneven", format("{} perturbation(s), not in these figures; --classes shows what they set "
+                          "apart",
+                          entries));
+  }
+
   void add_host() {
     const NodeTemplate& node = cluster_.node;
     const BytesPerSecond all = link_capacity(cluster_, LinkClass::Kind::HostToDevice);
@@ -571,7 +593,7 @@ std::string device_name(const Device& device) {
 JsonValue devices_json(const Cluster& cluster) {
   const NodeGraph& graph = cluster.node.graph;
   JsonValue list(Json::arrayValue);
-  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
+  for (const Vertex v : range(boost::vertices(graph))) {
     const Device& device = graph[v];
     JsonValue entry(Json::objectValue);
     entry["name"] = device_name(device);
@@ -586,7 +608,7 @@ JsonValue devices_json(const Cluster& cluster) {
 
 JsonValue links_json(const NodeGraph& graph) {
   JsonValue list(Json::arrayValue);
-  for (const Edge& edge : boost::make_iterator_range(boost::edges(graph))) {
+  for (const Edge& edge : range(boost::edges(graph))) {
     JsonValue entry(Json::objectValue);
     entry["from"] = device_name(graph[boost::source(edge, graph)]);
     entry["to"] = device_name(graph[boost::target(edge, graph)]);

@@ -1,12 +1,14 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <ostream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "sim/base/error.h"
 #include "topology/collective_model.h"
+#include "topology/instances.h"
 #include "topology/presets/machines.h"
 
 namespace zerosim {
@@ -105,6 +107,10 @@ constexpr Facts kFacts[] = {
 };
 // clang-format on
 
+std::ostream& operator<<(std::ostream& out, const Facts& facts) {
+  return out << facts.name;
+}
+
 class PresetTest : public testing::TestWithParam<Facts> {};
 
 int count(const NodeGraph& graph, DeviceKind kind) {
@@ -149,6 +155,7 @@ TEST_P(PresetTest, JoinsThemAsItsSourcesSay) {
 TEST_P(PresetTest, SaysWhereItsFiguresComeFrom) {
   const Cluster cluster = load_topology(GetParam().name);
   EXPECT_GT(cluster.node.source.size(), 40U);
+  EXPECT_LE(find_machine(GetParam().name)->description.size(), 75U);  // a line of `topo presets`
   EXPECT_FALSE(cluster.node.host_memory_source.empty());
   EXPECT_THAT(cluster.assumptions, Contains(HasSubstr(cluster.node.source)));
 }
@@ -164,7 +171,7 @@ TEST_P(PresetTest, CarriesACollective) {
   }
   for (const int nodes : {1, 2, 3}) {
     const Cluster cluster = load_cluster(facts.name, nodes);
-    const CollectiveGroup group{cluster.world_size(), nodes};
+    const CollectiveGroup group = group_shape(cluster, {cluster.world_size(), 1});
     const Seconds time =
         collective_cost(cluster, CollectiveOp::AllGather, 1_MiB, group).idle_time(cluster);
     EXPECT_TRUE(std::isfinite(time.count())) << nodes;
@@ -191,12 +198,16 @@ struct Seen {
   double tolerance = 0.20;  ///< wider where we know that we are off: a line says why
 };
 
+std::ostream& operator<<(std::ostream& out, const Seen& seen) {
+  return out << seen.preset << " x " << seen.nodes;
+}
+
 class SeenTest : public testing::TestWithParam<Seen> {};
 
 TEST_P(SeenTest, BusBandwidth) {
   const Seen& seen = GetParam();
   const Cluster cluster = load_cluster(seen.preset, seen.nodes);
-  const CollectiveGroup group{cluster.world_size(), seen.nodes};
+  const CollectiveGroup group = group_shape(cluster, {cluster.world_size(), 1});
   const Seconds time = collective_cost(cluster, seen.op, seen.size, group).idle_time(cluster);
   const double sent = static_cast<double>(ring_bytes_sent(seen.op, seen.size, group.ranks).count());
   const double busbw = sent / time.count() / 1e9;

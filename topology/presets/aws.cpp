@@ -194,8 +194,7 @@ Machine aws_p6_b200() {
 
 Machine aws_p6_b300() {
   Machine machine = aws_p6("aws-p6-b300", "B300-SXM-288", 16);
-  machine.description =
-      "AWS p6-b300.48xlarge: 8 x B300 288 GB, NVSwitch with NVLS, 16 x 400 Gb/s EFA";
+  machine.description = "AWS p6-b300.48xlarge: 8 x B300 288 GB, NVSwitch, 16 x 400 Gb/s EFA";
   machine.host_memory = 4096_GiB;
   machine.source =
       "AWS P6 page (8 B300, 192 virtual CPUs, 4 TiB, 6400 Gb/s EFA v4; the CPUs taken as "

@@ -84,8 +84,7 @@ Machine ndm_a100_v4() {
 
 Machine nd_h100_v5() {
   Machine machine = size("azure-nd-h100-v5", "H100-SXM5-80", 8);
-  machine.description =
-      "Azure ND96isr H100 v5: 8 x H100 80 GB, NVSwitch with NVLS, 8 x 400 Gb/s InfiniBand";
+  machine.description = "Azure ND96isr H100 v5: 8 x H100 80 GB, NVSwitch, 8 x 400 Gb/s InfiniBand";
   machine.shape.gpus_per_pcie_switch = 1;
   machine.shape.pcie = 63_GBps;
   machine.shape.socket_link = 22_GBps;
@@ -111,8 +110,7 @@ Machine nd_h100_v5() {
 /// Four NUMA nodes of one EPYC, drawn as CPUs, with a GPU each; two bridged pairs.
 Machine nc_a100_v4() {
   Machine machine = size("azure-nc-a100-v4", "A100-PCIe-80", 4);
-  machine.description =
-      "Azure NC96ads A100 v4: 4 x A100 80 GB PCIe, bridged in pairs, 80 Gb/s Ethernet";
+  machine.description = "Azure NC96ads A100 v4: 4 x A100 80 GB PCIe, NVLink in pairs, 80 Gb/s";
   machine.intra = IntraNode::NvLinkMesh;
   machine.shape.sockets = 4;
   machine.shape.pcie = 31.5_GBps;

@@ -108,7 +108,7 @@ Machine gb200_nvl72() {
   Machine machine;
   machine.name = "gb200-nvl72";
   machine.description =
-      "GB200 NVL72: trays of 4 x GB200 186 GB, 18 of them on one NVLink, 4 x 400 Gb/s a tray";
+      "GB200 NVL72: 18 trays of 4 x GB200 186 GB on one NVLink, 4 x 400 Gb/s each";
   machine.gpu = "GB200-186";
   machine.intra = IntraNode::NvSwitch;
   machine.shape.gpus = 4;

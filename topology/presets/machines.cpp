@@ -129,8 +129,8 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   if (!is_simulated_gpu(machine.gpu)) return node;
   node.nvlink = machine.shape.nvlink;
   if (machine.shape.nvswitch.per_second() > 0) {
-    node.nvlink = BytesPerSecond(machine.shape.nvswitch.per_second() /
-                                 gpu_spec(machine.gpu).nvlink_links);
+    node.nvlink =
+        BytesPerSecond(machine.shape.nvswitch.per_second() / gpu_spec(machine.gpu).nvlink_links);
   }
   node.intra = intra_of(machine, node.graph, gpus);
   set_channels(node, machine, gpus);

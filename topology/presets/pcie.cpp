@@ -56,8 +56,7 @@ Machine rtx4090x8() {
 /// Peer access is possible here, but NCCL uses it only up to PXB.
 Machine dual_root_of(const std::string& name, const std::string& gpu, const std::string& words) {
   Machine machine = dual_root(name, gpu);
-  machine.description =
-      "8 x " + words + " on PCIe 4, two sockets, a root port each, rings through host memory";
+  machine.description = "8 x " + words + " on PCIe 4, two sockets, a root port each, no switches";
   machine.source =
       "dual-socket servers of this kind as public 8 x RTX 4090 boxes (`nvidia-smi topo -m`: NODE "
       "and "
@@ -99,8 +98,7 @@ Machine two_switches(const std::string& name, int sockets) {
 
 Machine a100x8_plx() {
   Machine machine = two_switches("a100x8-pcie-plx", 2);
-  machine.description =
-      "8 x A100 80 GB PCIe below two PCIe switches of four, one on each of two sockets";
+  machine.description = "8 x A100 80 GB PCIe below two PCIe switches of four, one on each socket";
   return machine;
 }
 
@@ -113,8 +111,7 @@ Machine a100x8_single_root() {
 /// On each socket a switch with two below it that hold two cards: PIX in a pair, PXB in a tree.
 Machine l40sx8_plx() {
   Machine machine = box("l40sx8-pcie-plx", "L40S-48", 8, 2);
-  machine.description =
-      "8 x L40S 48 GB below cascaded PCIe switches: pairs PIX, four PXB, one tree on each socket";
+  machine.description = "8 x L40S 48 GB below cascaded PCIe switches: pairs PIX, four PXB";
   machine.intra = IntraNode::Pcie;
   machine.shape.switch_parents = {{DeviceKind::Cpu, 0},        {DeviceKind::Cpu, 1},
                                   {DeviceKind::PcieSwitch, 0}, {DeviceKind::PcieSwitch, 0},
@@ -160,7 +157,7 @@ Machine bridged(const std::string& name, const std::string& gpu, const std::stri
 
 Machine on_pcie(const std::string& name, const std::string& gpu, const std::string& words) {
   Machine machine = desktop(name, gpu);
-  machine.description = "2 x " + words + ", workstation, rings through host memory";
+  machine.description = "2 x " + words + ", workstation, rings by host memory";
   machine.source =
       "workstations with two x16 slots of one CPU; the driver refuses peer access between cards; "
       "busbw through host memory as on public PCIe 4 boxes; PCIe 4 copies 24 to 26 GB/s";

@@ -1,7 +1,9 @@
 /// Folded and unfolded runs are the same: every span of every rank, every end of a step, to 1e-9.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,6 +11,7 @@
 
 #include "sim/engine/collective_call.h"
 #include "sim/program/build.h"
+#include "sim/strategy/strategy.h"
 #include "tests/sim/engine/engine_test_support.h"
 #include "tests/sim/engine/random_cluster.h"
 #include "tests/sim/program/models.h"
@@ -105,6 +108,65 @@ TEST(FoldingProperty, RandomClustersAndPrograms) {
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     isolated([seed] { check_seed(seed); });
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+}
+
+// ---- Programs of the frameworks ----------------------------------------------------------------
+
+Strategy zero(int stage) {
+  Strategy strategy = named_strategy("zero" + std::to_string(stage), {}, 16);
+  strategy.zero.param_persistence_threshold = 0;
+  return strategy;
+}
+
+Strategy fsdp(int version, FsdpSharding sharding, int shard_group) {
+  Strategy strategy;
+  strategy.name = "fsdp";
+  strategy.framework = Framework::Fsdp;
+  strategy.fsdp.version = version;
+  strategy.fsdp.sharding = sharding;
+  strategy.fsdp.shard_group = shard_group;
+  return strategy;
+}
+
+std::vector<std::pair<std::string, Strategy>> strategies() {
+  std::vector<std::pair<std::string, Strategy>> all;
+  for (int stage = 0; stage <= 3; ++stage)
+    all.emplace_back("zero" + std::to_string(stage), zero(stage));
+  Strategy hpz = zero(3);
+  hpz.zero.hpz_partition_size = 4;
+  all.emplace_back("hpZ", hpz);
+  Strategy mics = zero(3);
+  mics.zero.mics_shard_size = 4;
+  all.emplace_back("MiCS", mics);
+  all.emplace_back("ddp", named_strategy("ddp", {}, 16));
+  all.emplace_back("fsdp1", fsdp(1, FsdpSharding::FullShard, 0));
+  all.emplace_back("fsdp2", fsdp(2, FsdpSharding::FullShard, 0));
+  all.emplace_back("hybrid", fsdp(1, FsdpSharding::HybridShard, 8));
+  return all;
+}
+
+// Four nodes of four GPUs, two NICs between them, as they come and with a straggler, a slow NIC
+// and a busy leaf.
+TEST(FoldingProperty, ProgramsOfTheFrameworks) {
+  const std::string even = R"({"version": 1, "nodes": 4, "gpus_per_node": 4,
+    "node": {"preset": "dgx1-v100-32"},
+    "fabric": {"kind": "leaf-spine", "nodes_per_leaf": 2, "oversubscription": 2})";
+  const std::string uneven = even + R"(, "perturbations": [
+    {"nodes": 1, "gpus": 2, "speed": 0.9}, {"nodes": 3, "host_speed": 0.7},
+    {"link": "nic", "nodes": 2, "nics": 0, "bandwidth": 0.5},
+    {"link": "fabric", "name": "leaf0.up", "background": "1GB/s"}])";
+  BatchShape batch;
+  batch.sequence = 256;
+  const Model model = test::llama({256, 512, 256, 1000, 2, 64});
+  for (const auto& [name, strategy] : strategies()) {
+    const Program program = build_program(model, strategy, batch, {16, 2, 1});
+    for (const std::string& text : {even + "}", uneven + "}"}) {
+      isolated([&, label = name] {
+        SCOPED_TRACE(label + text);
+        compare(parse_cluster(text, "small.json"), {}, program, rank_runs(program));
+      });
+    }
   }
 }
 

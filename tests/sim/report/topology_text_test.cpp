@@ -154,7 +154,7 @@ fabric          64 nodes on a rail-optimised network: 16 leaves, 8 spines
 TEST(TopologySummary, OneSwitchIsNoBottleneckAndLargeFabricsAreNotDrawn) {
   EXPECT_THAT(summary_of(load_topology("dgx-h100", 4)),
               HasSubstr("fabric          4 nodes on one switch that is no bottleneck\n"));
-  EXPECT_THAT(summary_of(rails(R"({"kind": "rail-optimised"})", 1024)),
+  EXPECT_THAT(summary_of(rails(R"({"kind": "rail-optimised"})", 2048)),
               HasSubstr("bisection: not asked, the fabric is too large to draw\n"));
   EXPECT_THAT(summary_of(load_topology("dgx-h100")), Not(HasSubstr("fabric")));
 }

@@ -1,0 +1,30 @@
+/// \file
+/// Renders a folding (topology/folding.h): classes of ranks and links, how many each stands for,
+/// and what sets a class apart.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/json.h"
+#include "topology/cluster.h"
+#include "topology/folding.h"
+
+namespace zerosim {
+
+/// What sets a class of ranks apart from `usual`, the class of most ranks: its own figures if they
+/// differ; else the communicator in which it meets ranks that others do not; else the links that it
+/// shares differently. "" for `usual` itself.
+/// \param groups  names of the communicators, in the folding's order
+[[nodiscard]] std::string difference(const Folding& folding, const std::vector<std::string>& groups,
+                                     int rank_class);
+
+/// The largest class of ranks; the first of equals.
+[[nodiscard]] int usual_class(const Folding& folding);
+
+[[nodiscard]] std::string folding_text(const Folding& folding,
+                                       const std::vector<std::string>& groups);
+[[nodiscard]] JsonValue folding_json(const Folding& folding,
+                                     const std::vector<std::string>& groups);
+
+}  // namespace zerosim
