@@ -11,6 +11,7 @@
 
 #include "sim/analysis/cluster_ranks.h"
 #include "sim/analysis/isolate.h"
+#include "sim/analysis/limits.h"
 #include "sim/analysis/memory_report.h"
 #include "sim/analysis/rank_memory.h"
 #include "sim/analysis/report.h"
@@ -286,6 +287,25 @@ TEST(MixedGpus, TheSmallestDecides) {
            unless(verdict_of(replayed) == Verdict::DoesNotFit, "does not fit on 40 GB") +
            unless(replayed.capacity == gpu_spec("A100-SXM4-40").memory, "capacity");
   });
+}
+
+// Of four nodes with perturbations on nodes 1 and 3, and on every first GPU, one and two nodes.
+TEST(MixedGpus, FollowTheClusterToAnotherSize) {
+  Experiment experiment = experiment_of(small_llama(), 4, 8);
+  GpuPerturbation some;
+  some.nodes = {1, 3};
+  some.kind = "A100-SXM4-40";
+  GpuPerturbation first_gpu;
+  first_gpu.gpus = {0};
+  first_gpu.micro_batch = 2;
+  experiment.cluster.perturbations.gpus = {some, first_gpu};
+  const Strategy strategy = named_strategy("zero3", {}, 32);
+  const Perturbations one = resized(experiment, strategy, 1, 8).experiment.cluster.perturbations;
+  ASSERT_EQ(one.gpus.size(), 1u);
+  EXPECT_EQ(one.gpus[0].micro_batch, 2);
+  const Perturbations two = resized(experiment, strategy, 2, 8).experiment.cluster.perturbations;
+  ASSERT_EQ(two.gpus.size(), 2u);
+  EXPECT_THAT(two.gpus[0].nodes, ElementsAre(1));
 }
 
 TEST(MixedGpus, MfuIsCountedAgainstTheMean) {
