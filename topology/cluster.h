@@ -33,8 +33,25 @@
 ///       nics             ? {count, bandwidth, kind ? = "infiniband" ("roce", "efa", "tcp"),
 ///                          efficiency ? = by kind}; needed when nodes > 1
 ///       host             ? {memory ?, memory_bandwidth ? (peak of all sockets together) = by PCIe
-///                          generation, cores ?, cpu ? = "intel" ("amd"), pcie ? = by PCIe
+///                          generation, cores ?, cpu ? = "intel" ("amd", "arm"), pcie ? = by PCIe
 ///                          generation}
+///                          or drawn, as `zerosim topo import` writes it (node_graph_file.h):
+///       gpu, gpu_memory, host   as above
+///       gpus             ? must be as many as the graph lists
+///       intra            ? {kind ? = by the links of the GPUs that a job uses (`intra_by_links`),
+///                          nvlink ?, pcie ?, ring_bandwidth ?}
+///       graph.cpus         [{numa ? = its number}, ...], one for each NUMA node
+///       graph.cpu_link   ? between any two of them, one direction = 16GB/s
+///       graph.c2c        ? between each GPU and its CPU in place of PCIe (Grace)
+///       graph.switches   ? PCIe switches: [{below: "cpu0" or "switch0" (listed before),
+///                          link ? (the one upwards, peak of one direction) = intra.pcie}, ...]
+///       graph.gpus         [{below, link ?}, ...]
+///       graph.nics       ? [{below, link ?, bandwidth ? = nics.bandwidth}, ...]
+///       graph.nvlinks    ? direct ones: [{between: [0, 1], links: 4}, ...]
+///       graph.nvswitch_links ? NVLinks of every GPU into NVSwitches, or a list of each one's
+///       nics             ? {bandwidth ?, kind ?, efficiency ?} as above
+///       nccl             ? what NCCL's own search found (a graph file), in place of our rule:
+///                          {rings ?, rings_between_nodes ?, nvls ?}, each {channels, speed of one}
 ///     nodes              ? = 1
 ///     gpus_per_node      ? = all GPUs of the node
 ///     fabric             ? the network between nodes = a switch that is no bottleneck:
@@ -88,6 +105,7 @@
 ///     jitter             ? {kernels ?, host ?: relative spread of their times = 0, seed ? = 1,
 ///                          repetitions ? = 10}
 ///     price_per_gpu_hour ? a number, in the reader's currency
+///     assumptions        ? sentences that reports show among their own: how the file came about
 #pragma once
 
 #include <optional>

@@ -42,11 +42,14 @@ class FileReader {
 
   Description read() {
     expect_keys(root_, {"version", "name", "node", "nodes", "gpus_per_node", "fabric",
-                        "perturbations", "jitter", "price_per_gpu_hour"});
+                        "perturbations", "jitter", "price_per_gpu_hour", "assumptions"});
     read_version();
     if (root_.has("name")) description_.name = root_.string("name");
     description_.node = read_node(root_.object("node"), description_.name);
     description_.assumptions = std::move(description_.node.assumptions);
+    if (root_.has("assumptions")) {
+      for (std::string& sentence : root_.strings("assumptions")) assume(std::move(sentence));
+    }
     description_.fabric.nvlink_domain_nodes = description_.node.machine.nvlink_domain_nodes;
     read_counts();
     if (root_.has("price_per_gpu_hour")) read_price();
@@ -228,6 +231,10 @@ Cluster build(Description description) {
     nccl.ring_efficiency = description.node.ring_bandwidth->gb_per_second() / nominal;
   }
   cluster.assumptions.push_back(format("cluster {}: {}", cluster.name, cluster.node.source));
+  if (description.node.machine.by_links) {
+    cluster.assumptions.push_back(format("node.intra.kind: {}, by the links of the used GPUs",
+                                         intra_node_name(cluster.node.intra)));
+  }
   const bool simulated = is_simulated_gpu(cluster.node.gpu);
   if (simulated) {
     cluster.assumptions.emplace_back(

@@ -8,36 +8,16 @@
 #include "topology/json_reading.h"
 #include "topology/nccl_graph.h"
 #include "topology/node_graph.h"
+#include "topology/node_graph_file.h"
+#include "topology/pcie.h"
 
 namespace zerosim {
 namespace {
-
-/// The search for rings of a mesh takes no more (node_graph.h).
-constexpr int kMaxMeshGpus = 8;
 
 std::vector<std::string> gpu_names() {
   std::vector<std::string> names;
   for (const GpuSpec& spec : gpu_specs()) names.push_back(spec.name);
   return names;
-}
-
-/// Peak of an x16 slot, and what a copy to or from the host achieves (spec/topologies.md section
-/// 1); and the memory of one socket of the servers that have such slots.
-struct PcieFigures {
-  BytesPerSecond peak, copy, socket_memory;
-  const char* memory_channels = "";
-};
-PcieFigures pcie_figures(int generation) {
-  switch (generation) {
-    case 6:
-      return {121_GBps, 105_GBps, 460.8_GBps, "12 channels of DDR5-4800"};
-    case 5:
-      return {63_GBps, 52_GBps, 307.2_GBps, "8 channels of DDR5-4800"};
-    case 4:
-      return {31.5_GBps, 25_GBps, 204.8_GBps, "8 channels of DDR4-3200"};
-    default:
-      return {15.75_GBps, 12.5_GBps, 128_GBps, "6 channels of DDR4-2666"};
-  }
 }
 
 const std::vector<std::string>& intra_kind_names() {
@@ -61,14 +41,18 @@ class NodeReader {
   NodeReader(JsonObject node, std::string name) : node_(std::move(node)), name_(std::move(name)) {}
 
   NodeDescription read() {
-    expect_keys(node_, {"preset", "gpu", "gpus", "gpu_memory", "intra", "nics", "host"});
+    expect_keys(node_,
+                {"preset", "gpu", "gpus", "gpu_memory", "intra", "graph", "nccl", "nics", "host"});
+    drawn_ = node_.has("graph");
     if (node_.has("preset")) {
       read_preset_node();
     } else {
       read_spelled_out_node();
     }
     if (node_.has("gpu_memory")) read_gpu_memory();
+    if (node_.has("nccl")) read_channels(node_.object("nccl"));
     if (node_.has("nics")) read_nics(node_.object("nics"));
+    check_nic_ports();
     if (node_.has("host")) read_host(node_.object("host"));
     tell_host_defaults();
     return std::move(description_);
@@ -90,6 +74,7 @@ class NodeReader {
     const std::string name = one_of(node_, "preset", machine_names(), "preset");
     machine() = *find_machine(name);
     from_preset_ = true;
+    if (drawn_) node_.fail("graph", format("preset {} has a graph of its own", name));
     if (node_.has("gpus")) {
       node_.fail("gpus",
                  format("preset {} has {} GPUs a node; to use fewer give gpus_per_node, for "
@@ -127,16 +112,111 @@ class NodeReader {
     machine().gpu = gpu;
     machine().name = name_;
     machine().source = "cluster file " + node_.document().file();
-    machine().shape.gpus = bounded_integer(node_, "gpus", 1, kMaxGpusPerNode);
-    read_intra(node_.object("intra"), gpu_spec(gpu));
-    const PcieFigures pcie = pcie_figures(gpu_spec(gpu).pcie_generation);
+    if (drawn_) {
+      read_drawn_node(gpu_spec(gpu));
+    } else {
+      machine().shape.gpus = bounded_integer(node_, "gpus", 1, kMaxGpusPerNode);
+      read_intra(node_.object("intra"), gpu_spec(gpu));
+    }
+    set_host_defaults(pcie_figures(gpu_spec(gpu).pcie_generation));
+  }
+
+  void set_host_defaults(const PcieFigures& pcie) {
     machine().host_link = pcie.copy;
-    const int sockets = machine().shape.sockets;
+    int sockets = machine().shape.sockets;
+    std::string numa;
+    if (drawn_) {
+      machine().host_link = slowest_copy(pcie);
+      if (sockets > 2) numa = format(" ({} NUMA nodes are taken for 2 sockets)", sockets);
+      sockets = std::min(sockets, 2);
+    }
     machine().host_memory_bandwidth = BytesPerSecond(pcie.socket_memory.per_second() * sockets);
     machine().host_memory_source =
-        format("{} on each of {} sockets, usual for PCIe {}", pcie.memory_channels, sockets,
-               gpu_spec(gpu).pcie_generation);
+        format("{} on each of {} sockets, usual for PCIe {}{}", pcie.memory_channels, sockets,
+               gpu_spec(machine().gpu).pcie_generation, numa);
     machine().cpu = "intel";
+  }
+
+  /// What copies achieve of the slowest way between a GPU and its CPU.
+  BytesPerSecond slowest_copy(const PcieFigures& pcie) {
+    const NodeGraph graph = build_node_graph(machine().shape);
+    BytesPerSecond slowest = host_path_bandwidth(graph, 0);
+    for (int gpu = 1; gpu < machine().shape.gpus; ++gpu) {
+      slowest = std::min(slowest, host_path_bandwidth(graph, gpu));
+    }
+    return BytesPerSecond(slowest.per_second() * pcie.copy.per_second() / pcie.peak.per_second());
+  }
+
+  // A node whose devices are listed.
+
+  void read_drawn_node(const GpuSpec& gpu) {
+    NodeShape& shape = machine().shape;
+    std::optional<JsonObject> intra = node_.optional_object("intra");
+    if (intra) expect_keys(*intra, {"kind", "nvlink", "pcie", "ring_bandwidth"});
+    shape.pcie = pcie_figures(gpu.pcie_generation).peak;
+    if (intra && intra->has("pcie")) {
+      shape.pcie = positive_rate(*intra, "pcie");
+    } else {
+      assume(format("node.intra.pcie: {} where the graph gives no link, PCIe {} x16",
+                    in_gb(shape.pcie), gpu.pcie_generation));
+    }
+    read_node_graph(node_.object("graph"), gpu, drawn_nvlink(intra, gpu), shape);
+    if (!node_.object("graph").has("cpu_link") && shape.sockets > 1) {
+      assume(format("node.graph.cpu_link: {}", in_gb(shape.socket_link)));
+    }
+    if (node_.has("gpus") && node_.integer("gpus") != shape.gpus) {
+      node_.fail("gpus",
+                 format("found {}, but the graph lists {}", node_.integer("gpus"), shape.gpus));
+    }
+    machine().by_links = !(intra && intra->has("kind"));
+    if (!machine().by_links) read_drawn_kind(*intra);
+    if (intra) read_ring_bandwidth(*intra);
+  }
+
+  BytesPerSecond drawn_nvlink(std::optional<JsonObject>& intra, const GpuSpec& gpu) {
+    if (intra && intra->has("nvlink")) {
+      if (gpu.nvlink_links == 0) intra->fail("nvlink", format("{} has no NVLink", gpu.name));
+      return positive_rate(*intra, "nvlink");
+    }
+    if (gpu.nvlink_links > 0) {
+      assume(format("node.intra.nvlink: {} for {} links, datasheet of {}", in_gb(gpu.nvlink),
+                    gpu.nvlink_links, gpu.name));
+    }
+    return gpu.nvlink;
+  }
+
+  /// A kind that the file insists on must have its links.
+  void read_drawn_kind(JsonObject& intra) {
+    machine().intra = intra_kind(one_of(intra, "kind", intra_kind_names(), "kind of node"));
+    const NodeShape& shape = machine().shape;
+    const auto& switched = shape.nvswitch_links;
+    const bool all_switched =
+        !switched.empty() && std::all_of(switched.begin(), switched.end(),
+                                         [](BytesPerSecond rate) { return rate.per_second() > 0; });
+    if (machine().intra == IntraNode::NvSwitch && !all_switched) {
+      intra.fail("kind", "found \"nvswitch\", but not every GPU has nvswitch_links in the graph");
+    }
+    if (machine().intra == IntraNode::NvLinkMesh &&
+        (shape.mesh.empty() || mesh_rings(shape.mesh, shape.gpus) == 0)) {
+      intra.fail("kind",
+                 "found \"nvlink-mesh\", but the graph's nvlinks form no ring over all GPUs");
+    }
+  }
+
+  void read_channels(JsonObject nccl) {
+    expect_keys(nccl, {"rings", "rings_between_nodes", "nvls"});
+    if (nccl.has("rings")) machine().rings = channels(nccl.object("rings"));
+    if (nccl.has("rings_between_nodes")) {
+      machine().rings_between_nodes = channels(nccl.object("rings_between_nodes"));
+    }
+    if (nccl.has("nvls")) machine().nvls = channels(nccl.object("nvls"));
+  }
+
+  static GivenChannels channels(JsonObject object) {
+    constexpr int kMostChannels = 64;  // MAXCHANNELS of NCCL
+    expect_keys(object, {"channels", "speed"});
+    const int count = bounded_integer(object, "channels", 1, kMostChannels);
+    return {count, positive_rate(object, "speed").gb_per_second()};
   }
 
   void read_intra(JsonObject intra, const GpuSpec& gpu) {
@@ -223,10 +303,11 @@ class NodeReader {
   void read_nics(JsonObject nics) {
     expect_keys(nics, {"count", "bandwidth", "kind", "efficiency"});
     Machine& node = machine();
-    if (nics.has("count") || !from_preset_)
-      node.shape.nics = bounded_integer(nics, "count", 0, kMaxGpusPerNode);
-    if (nics.has("bandwidth") || (!from_preset_ && node.shape.nics > 0)) {
+    read_nic_count(nics);
+    const bool elsewhere = from_preset_ || drawn_ || node.shape.nics == 0;
+    if (nics.has("bandwidth") || !elsewhere) {
       node.nic_bandwidth = positive_rate(nics, "bandwidth");
+      if (from_preset_) node.shape.nic_ports.clear();
     }
     if (nics.has("kind")) {
       node.network = *network_kind(one_of(nics, "kind", network_kind_names(), "kind of network"));
@@ -244,6 +325,48 @@ class NodeReader {
     description_.preset_network = false;
   }
 
+  void read_nic_count(JsonObject& nics) {
+    if (!nics.has("count") && (from_preset_ || drawn_)) return;
+    const int count = bounded_integer(nics, "count", 0, kMaxGpusPerNode);
+    int& nodes_nics = machine().shape.nics;
+    if (drawn_ && count != nodes_nics) {
+      nics.fail("count", format("found {}, but the graph lists {}", count, nodes_nics));
+    }
+    if (count == nodes_nics) return;
+    NodeShape& shape = machine().shape;
+    if (!shape.nic_parents.empty()) {
+      assume(
+          "node.nics: another number than the preset's, dealt out evenly over the PCIe switches");
+    }
+    shape.nic_parents.clear();
+    shape.nic_links.clear();
+    shape.nic_ports.clear();
+    nodes_nics = count;
+  }
+
+  /// Of a graph, each NIC has a rate: its own, or that of all.
+  void check_nic_ports() {
+    std::vector<BytesPerSecond>& ports = machine().shape.nic_ports;
+    if (!drawn_ || ports.empty()) return;
+    if (!node_.has("nics")) read_no_nics();
+    for (std::size_t i = 0; i < ports.size(); ++i) {
+      if (ports[i].per_second() > 0) continue;
+      ports[i] = machine().nic_bandwidth;
+      if (ports[i].per_second() > 0) continue;
+      node_.fail("graph", format("NIC {} has no bandwidth, and node.nics.bandwidth is missing", i));
+    }
+    machine().nic_bandwidth = *std::max_element(ports.begin(), ports.end());
+  }
+
+  /// NICs of a graph about which `nics` says nothing.
+  void read_no_nics() {
+    assume("node.nics.kind: infiniband");
+    machine().nic_efficiency = network_efficiency(machine().network);
+    assume(format("node.nics.efficiency: {:g} of peak, usual for {}", machine().nic_efficiency,
+                  to_string(machine().network)));
+    description_.preset_network = false;
+  }
+
   void read_host(JsonObject host) {
     expect_keys(host, {"memory", "memory_bandwidth", "cores", "cpu", "pcie"});
     Machine& node = machine();
@@ -253,7 +376,7 @@ class NodeReader {
       node.host_memory_source = "cluster file " + node_.document().file();
     }
     if (host.has("cores")) node.host_cores = bounded_integer(host, "cores", 1, kMaxNodes);
-    if (host.has("cpu")) node.cpu = one_of(host, "cpu", {"intel", "amd"}, "CPU");
+    if (host.has("cpu")) node.cpu = one_of(host, "cpu", {"intel", "amd", "arm"}, "CPU");
     if (host.has("pcie")) node.host_link = positive_rate(host, "pcie");
     has_cpu_ = host.has("cpu");
     has_memory_bandwidth_ = host.has("memory_bandwidth");
@@ -269,8 +392,10 @@ class NodeReader {
                     machine().host_memory_source));
     }
     if (has_host_link_) return;
-    assume(format("node.host.pcie: {} between host and one GPU, usual for PCIe {} x16",
-                  in_gb(machine().host_link), gpu_spec(machine().gpu).pcie_generation));
+    assume(format("node.host.pcie: {} between host and one GPU, usual for {}",
+                  in_gb(machine().host_link),
+                  drawn_ ? "the slowest such way of the graph"
+                         : format("PCIe {} x16", gpu_spec(machine().gpu).pcie_generation)));
   }
 
   Machine& machine() { return description_.machine; }
@@ -279,12 +404,17 @@ class NodeReader {
   std::string name_;
   NodeDescription description_;
   bool from_preset_ = false;
+  bool drawn_ = false;  ///< there is a `graph`
   bool has_cpu_ = false;
   bool has_memory_bandwidth_ = false;
   bool has_host_link_ = false;
 };
 
 }  // namespace
+
+std::string_view intra_node_name(IntraNode intra) {
+  return intra_kind_names()[static_cast<std::size_t>(intra)];
+}
 
 NodeDescription read_node(JsonObject node, const std::string& name) {
   return NodeReader(std::move(node), name).read();

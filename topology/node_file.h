@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/json.h"
@@ -20,6 +21,9 @@ struct NodeDescription {
   bool preset_network = true;  ///< the NICs are those of the machine's preset
   std::vector<std::string> assumptions;
 };
+
+/// "nvswitch", "nvlink-mesh", "pcie", "pcie-host-staged".
+[[nodiscard]] std::string_view intra_node_name(IntraNode intra);
 
 /// \param name  what a spelled-out node is called
 /// \throws ConfigError  with file, line, column; unknown GPU or preset with the nearest name.

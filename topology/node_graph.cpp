@@ -303,7 +303,6 @@ double total(const UsedNics& used) {
   return static_cast<double>(used.nics.size()) * used.bandwidth.per_second();
 }
 
-constexpr int kMaxMeshGpus = 8;
 using LinkCounts = std::array<std::array<int, kMaxMeshGpus>, kMaxMeshGpus>;
 
 /// Exhaustive search for edge-disjoint Hamiltonian cycles; each begins at GPU 0.
@@ -503,6 +502,12 @@ std::vector<int> nearest_nics(const NodeGraph& graph, int gpu) {
     if (path == best) nearest.push_back(nic);
   }
   return nearest;
+}
+
+HostLink host_link(const NodeGraph& graph, DeviceKind kind, int index) {
+  const Edge up = links_up(graph, device(graph, kind, index)).front();
+  const Device& above = graph[boost::target(up, graph)];
+  return {{above.kind, above.index}, graph[up].bandwidth};
 }
 
 int gpu_numa(const NodeGraph& graph, int gpu) {

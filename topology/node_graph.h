@@ -104,6 +104,13 @@ struct UsedNics {
 /// The NICs nearest to a GPU by `nic_path`, in order; none if the node has none.
 [[nodiscard]] std::vector<int> nearest_nics(const NodeGraph& graph, int gpu);
 
+/// The link of a GPU, NIC or PCIe switch towards its CPU.
+struct HostLink {
+  HostParent parent;
+  BytesPerSecond bandwidth;  ///< peak, one direction
+};
+[[nodiscard]] HostLink host_link(const NodeGraph& graph, DeviceKind kind, int index);
+
 /// NUMA node of a GPU.
 [[nodiscard]] int gpu_numa(const NodeGraph& graph, int gpu);
 /// The slowest link between a GPU and its CPU, one direction.
@@ -111,6 +118,9 @@ struct UsedNics {
 
 /// How many of the first `gpus` GPUs share the most crowded link between a GPU and its CPU.
 [[nodiscard]] int gpus_per_host_link(const NodeGraph& graph, int gpus);
+
+/// The search for rings of a mesh takes no more GPUs.
+constexpr int kMaxMeshGpus = 8;
 
 /// The most rings of link-disjoint, equally directed steps over the first `gpus` GPUs of a mesh,
 /// both directions counted: NCCL's ring channels before any duplication. `links[a][b]` counts
@@ -121,7 +131,7 @@ struct UsedNics {
 /// Hamiltonian cycles of the multigraph. Where all g GPUs are joined alike by m links a pair these
 /// are m (g - 1) / 2, rounded down (Walecki: a complete graph of odd order, or two of even order,
 /// fall into such cycles); else they are found by exhaustive search, which gives up after a million
-/// steps with the most that it has found. At most 8 GPUs.
+/// steps with the most that it has found. At most `kMaxMeshGpus` GPUs.
 [[nodiscard]] int mesh_rings(std::span<const NvLinkPair> mesh, int gpus);
 
 }  // namespace zerosim

@@ -32,6 +32,9 @@ struct NormalisedText {
 /// \throws ConfigError  with line and column. Findings made before it are kept in `result`.
 void normalise_hjson(std::string_view text, const std::string& name, NormalisedText& result);
 
+/// \throws ConfigError  at the first NUL, or byte that is not UTF-8.
+void check_characters(std::string_view text, const std::string& name);
+
 /// Line and column (in characters, not bytes) of a byte of `text`.
 [[nodiscard]] SourceLocation locate(std::string_view text, std::size_t offset,
                                     const std::string& name);

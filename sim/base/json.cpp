@@ -16,6 +16,7 @@
 namespace zerosim {
 namespace {
 
+using internal::check_characters;
 using internal::kMaximumJsonDepth;
 using internal::locate;
 
@@ -38,21 +39,6 @@ std::size_t utf8_length(std::string_view text) {
   const bool out_of_range =
       (byte(0) == 0xF0 && byte(1) < 0x90) || (byte(0) == 0xF4 && byte(1) >= 0x90) || byte(0) > 0xF4;
   return continues(1) && continues(2) && continues(3) && !out_of_range ? 4 : 0;
-}
-
-void check_characters(std::string_view text, const std::string& name) {
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text.substr(i));
-    if (text[i] == '\0') {
-      throw ConfigError(locate(text, i, name), "found a NUL byte, expected text");
-    }
-    if (length == 0) {
-      throw ConfigError(locate(text, i, name),
-                        format("found byte 0x{:02x} that is not UTF-8",
-                               static_cast<unsigned>(static_cast<unsigned char>(text[i]))));
-    }
-    i += length;
-  }
 }
 
 void remove_byte_order_mark(std::string& text) {
@@ -279,6 +265,25 @@ std::string describe(const JsonValue& value) {
 }
 
 }  // namespace
+
+namespace internal {
+
+void check_characters(std::string_view text, const std::string& name) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text.substr(i));
+    if (text[i] == '\0') {
+      throw ConfigError(locate(text, i, name), "found a NUL byte, expected text");
+    }
+    if (length == 0) {
+      throw ConfigError(locate(text, i, name),
+                        format("found byte 0x{:02x} that is not UTF-8",
+                               static_cast<unsigned>(static_cast<unsigned char>(text[i]))));
+    }
+    i += length;
+  }
+}
+
+}  // namespace internal
 
 struct JsonDocument::State {
   std::string name;

@@ -46,6 +46,11 @@ std::span<const CommandEntry> commands() {
       {"validate", "schedule", "Recorded collectives of real runs against the simulator's",
        "zerosim validate schedule ds_s2_bf16_w2.json ddp_fp32_w2.json",
        make_validate_schedule_command},
+      {"topo", "import", "A cluster file of nvidia-smi's matrix or NCCL's topology XML",
+       "zerosim topo import topo.txt --gpu H100-SXM5-80 -o node.json\n"
+       "  nvidia-smi topo -m | zerosim topo import - -o node.json\n"
+       "  zerosim topo import nccl_topo.xml --graph nccl_graph.xml -o node.json",
+       make_topo_import_command},
       {"topo", "presets", "The clusters that --cluster knows by name", "zerosim topo presets",
        make_topo_presets_command},
       {"topo", "show", "A cluster's node, links, bounds and fabric",

@@ -38,7 +38,7 @@ TEST_P(Replay, CorpusOnlyEndsInErrors) {
 
 /// Whatever a file is, each reader either takes it or says why not.
 TEST_P(Replay, SamplesOnlyEndInErrors) {
-  for (const char* folder : {"accelerate", "cases", "ds_configs", "models"}) {
+  for (const char* folder : {"accelerate", "cases", "ds_configs", "models", "topo"}) {
     const std::vector<std::string> files = files_of(fs::path(ZEROSIM_TEST_DATA) / folder);
     ASSERT_FALSE(files.empty()) << folder;
     for (const std::string& file : files) {

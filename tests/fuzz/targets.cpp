@@ -19,6 +19,9 @@
 #include "sim/strategy/strategy.h"
 #include "sim/strategy/trainer_config.h"
 #include "tests/sim/memory/allocator_invariants.h"
+#include "topology/cluster.h"
+#include "topology/cluster_writer.h"
+#include "topology/import.h"
 #include "traces/nccl_tests.h"
 #include "validate/case_file.h"
 #include "validate/experiment.h"
@@ -28,7 +31,7 @@ namespace {
 
 constexpr int kWorldSize = 8;
 
-constexpr std::array<Target, 10> kTargets = {{
+constexpr auto kTargets = std::to_array<Target>({
     {"hjson", hjson},
     {"ds_config", ds_config},
     {"model", model},
@@ -38,8 +41,11 @@ constexpr std::array<Target, 10> kTargets = {{
     {"allocator", allocator},
     {"oom_message", oom_message},
     {"user_case", user_case},
+    {"topo_matrix", topo_matrix},
+    {"nccl_xml", nccl_xml},
+    {"cluster_file", cluster_file},
     {"nccl_tests", nccl_tests},
-}};
+});
 
 const Model& gpt2() {
   static const Model kModel = load_model("gpt2");
@@ -127,6 +133,30 @@ class AllocatorStream {
   std::array<std::int32_t, kStreams> recorded_{};
   std::array<std::int64_t, kStreams> done_{};
 };
+
+/// The kind of GPU that the length picks; "" is found out.
+ImportOptions import_options(const std::string& bytes) {
+  constexpr std::array kGpus = {"", "A100-SXM4-80", "RTX-A6000-48", "H100-SXM5-80"};
+  ImportOptions options;
+  options.gpu = kGpus[bytes.size() % kGpus.size()];
+  return options;
+}
+
+using Importer = ImportedNode (*)(const std::string&, const std::string&, const ImportOptions&);
+
+void import_and_read_back(const std::string& bytes, Importer importer) {
+  ImportedNode node;
+  try {
+    node = importer(bytes, "fuzz", import_options(bytes));
+  } catch (const Error&) {
+    return;
+  }
+  node.machine.name = "fuzz";
+  const std::string text = cluster_file_text(node.machine, node.assumptions);
+  const Cluster cluster = parse_cluster(text, "fuzz.json");
+  ZS_CHECK(is_connected(cluster.node.graph), "an imported node falls apart");
+  ZS_CHECK(cluster.node.gpus == node.machine.shape.gpus, "an imported GPU is lost");
+}
 
 }  // namespace
 
@@ -276,6 +306,32 @@ void nccl_tests(const std::string& bytes) {
       ZS_CHECK(point.size >= Bytes(0) && point.out_of_place.time >= Seconds(0),
                "less than nothing");
     }
+  }
+}
+
+void topo_matrix(const std::string& bytes) {
+  import_and_read_back(bytes, import_nvidia_smi);
+}
+
+void nccl_xml(const std::string& bytes) {
+  import_and_read_back(bytes, import_nccl_xml);
+  static const ImportedNode kNode = import_nvidia_smi(
+      "\tGPU0\tGPU1\tGPU2\tGPU3\nGPU0\tX\tSYS\tSYS\tSYS\nGPU1\tSYS\tX\tSYS\tSYS\n"
+      "GPU2\tSYS\tSYS\tX\tSYS\nGPU3\tSYS\tSYS\tSYS\tX\n",
+      "fuzz", import_options(std::string(1, ' ')));
+  try {
+    ImportedNode node = kNode;
+    apply_nccl_graph(node, bytes, "fuzz.xml");
+  } catch (const Error&) {
+    return;
+  }
+}
+
+void cluster_file(const std::string& bytes) {
+  try {
+    (void)parse_cluster(bytes, "fuzz.json");
+  } catch (const Error&) {
+    return;
   }
 }
 

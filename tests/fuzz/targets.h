@@ -46,4 +46,11 @@ void user_case(const std::string& bytes);
 /// A log of nccl-tests. Its operation, ranks and sizes are what they may be.
 void nccl_tests(const std::string& bytes);
 
+/// nvidia-smi's matrix. What is imported is written as a cluster file that reads back.
+void topo_matrix(const std::string& bytes);
+/// NCCL's topology XML likewise; and its graph XML beside a small topology.
+void nccl_xml(const std::string& bytes);
+/// A cluster file.
+void cluster_file(const std::string& bytes);
+
 }  // namespace zerosim::fuzz

@@ -43,7 +43,8 @@ IntraNode intra_of(const Machine& machine, const NodeGraph& graph, int gpus) {
 /// The shape whose links are the slowest that the first `gpus` GPUs have.
 NodeShape slowest_links(const Machine& machine, const NodeTemplate& node, int gpus) {
   NodeShape shape = machine.shape;
-  if (!shape.gpu_links.empty() || !shape.switch_links.empty()) {
+  const bool by_pcie = shape.c2c.per_second() <= 0;
+  if (by_pcie && (!shape.gpu_links.empty() || !shape.switch_links.empty())) {
     shape.pcie = host_path_bandwidth(node.graph, 0);
     for (int i = 1; i < gpus; ++i) {
       shape.pcie = std::min(shape.pcie, host_path_bandwidth(node.graph, i));

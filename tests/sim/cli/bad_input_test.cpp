@@ -30,6 +30,10 @@ std::vector<std::string> compare(const std::vector<std::string>& more) {
   return words;
 }
 
+std::string topo_data(const std::string& name) {
+  return std::string(ZEROSIM_TEST_DATA) + "/topo/" + name;
+}
+
 class BadInputTest : public ::testing::TestWithParam<BadInput> {};
 
 TEST_P(BadInputTest, IsOneClearErrorAndExitCode2) {
@@ -97,6 +101,21 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"unknown_cluster",
                  {"compare", "--model", "gpt2", "--cluster", "dgx-a100-8"},
                  {"dgx-a100-8", "dgx-a100-80"}},
+        BadInput{"import_for_an_unknown_gpu",
+                 {"topo", "import", topo_data("dgx1_v100.txt"), "--gpu", "A100-SXM-80"},
+                 {"unknown GPU \"A100-SXM-80\"", "\"A100-SXM4-80\"?"}},
+        BadInput{"import_that_needs_a_gpu",
+                 {"topo", "import", topo_data("hgx_h20_8nic.txt")},
+                 {"hgx_h20_8nic.txt:2:10: NV18", "give --gpu, one of H100-SXM5-80"}},
+        BadInput{"import_with_a_bare_rate",
+                 {"topo", "import", topo_data("dgx1_v100.txt"), "--nic-bandwidth", "200"},
+                 {"--nic-bandwidth: \"200\"", "such as \"400Gb/s\""}},
+        BadInput{"import_of_a_graph_file",
+                 {"topo", "import", topo_data("azure_ncv4-graph.xml")},
+                 {"azure_ncv4-graph.xml:1:1: found <graphs>", "--graph"}},
+        BadInput{"import_into_no_folder",
+                 {"topo", "import", topo_data("dgx1_v100.txt"), "-o", "/no_such_folder/c.json"},
+                 {"/no_such_folder/c.json: cannot be opened for writing"}},
         BadInput{"unknown_form",
                  {"topo", "show", "--cluster", "dgx-h100", "--as", "matirx"},
                  {"--as: found \"matirx\", expected tree or matrix", "\"matrix\"?"}},

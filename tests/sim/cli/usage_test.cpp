@@ -33,6 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::vector<std::string>{"schedule"}, std::vector<std::string>{"run"},
                       std::vector<std::string>{"compare"}, std::vector<std::string>{"explain-oom"},
                       std::vector<std::string>{"validate", "memory"},
+                      std::vector<std::string>{"topo", "import"},
                       std::vector<std::string>{"topo", "presets"},
                       std::vector<std::string>{"topo", "show"}));
 
@@ -67,6 +68,11 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"memory", "--parms=7e9"},
                "unknown flag --parms of `zerosim memory`; did you mean \"--params\"?"},
         Misuse{{"compare", "--seq"}, "--seq: 1 required VALUE missing"},
+        Misuse{{"topo", "import"},
+               "a file is missing; expected e.g. `nvidia-smi topo -m | zerosim topo import - -o "
+               "node.json`"},
+        Misuse{{"topo", "import", "nothing.txt"},
+               "nothing.txt: cannot read: No such file or directory"},
         Misuse{{"memory", "7e9"}, "unexpected argument \"7e9\""},
         Misuse{{"memory"}, "--params or --model is missing; expected e.g. --params 7e9"},
         Misuse{{"compare", "--cluster", "dgx-a100-80"},
