@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/analysis/cluster_ranks.h"
+#include "sim/analysis/memory_report.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
@@ -92,8 +94,20 @@ class TopoShowCommand : public Command {
       patterns.push_back({cluster.gpus_per_node, 1});
       classes.groups.emplace_back("node");
     }
-    classes.folding = fold(cluster, {{0, world, 0}}, patterns, FoldMode::Exact);
+    classes.folding = fold(cluster, runs_by_micro_batch(cluster), patterns, FoldMode::Exact);
     return classes;
+  }
+
+  /// One program for each size of micro batch.
+  [[nodiscard]] static std::vector<RankRun> runs_by_micro_batch(const Cluster& cluster) {
+    std::vector<RankRun> runs;
+    std::vector<std::int64_t> sizes;
+    for (const GpuRun& run : gpu_runs(cluster)) {
+      const auto known = std::find(sizes.begin(), sizes.end(), run.micro_batch);
+      runs.push_back({run.first, run.count, static_cast<int>(known - sizes.begin())});
+      if (known == sizes.end()) sizes.push_back(run.micro_batch);
+    }
+    return runs;
   }
 
   [[nodiscard]] Classes classes_of_strategy(const Cluster& cluster) const {
@@ -112,6 +126,8 @@ class TopoShowCommand : public Command {
     const BatchShape batch = batch_shape(flags, model, assumptions);
     BuildOptions options;
     options.world_size = cluster.world_size();
+    options.pieces = LocalPieces::Each;
+    options.variants = rank_variants(cluster, kContextMemory.cuda);
     options.routing = routing_of(flags, model, assumptions);
     const std::vector<Strategy> strategies =
         load_strategies(flags, model, options.world_size, {}, assumptions);
