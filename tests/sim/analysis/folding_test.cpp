@@ -459,7 +459,7 @@ TEST(MemoryRanks, OfEqualsTheLowest) {
   const MemoryRanks ranks =
       memory_ranks(experiment_of(test::chain({10, 3, 2}), 1, 3), named_strategy("zero2", {}, 3));
   EXPECT_TRUE(ranks.differ);
-  EXPECT_EQ(ranks.most, Rank(0));
+  EXPECT_EQ(ranks.most.front(), Rank(0));
 }
 
 TEST(MemoryRanks, DoNotDifferElsewhere) {
@@ -490,7 +490,7 @@ TEST(MemoryRanks, AreThoseOfALookAtEveryRank) {
                               .allocated);
         }
         const MemoryRanks ranks = memory_ranks(experiment, strategy);
-        EXPECT_EQ(peaks[ranks.most.index()], *std::max_element(peaks.begin(), peaks.end()));
+        EXPECT_EQ(peaks[ranks.most.front().index()], *std::max_element(peaks.begin(), peaks.end()));
         EXPECT_EQ(peaks[ranks.least.index()], *std::min_element(peaks.begin(), peaks.end()));
       }
     }
