@@ -158,6 +158,16 @@ std::int64_t data_parallel_size(const Strategy& strategy, int world_size) {
   return std::max<std::int64_t>(1, world_size / strategy.sequence_parallel_size);
 }
 
+/// Drops the perturbations of nodes from `nodes` on.
+template <typename Perturbation>
+void keep_nodes(std::vector<Perturbation>& perturbations, int nodes) {
+  std::erase_if(perturbations, [nodes](Perturbation& entry) {
+    const bool everywhere = entry.nodes.empty();
+    std::erase_if(entry.nodes, [nodes](int node) { return node >= nodes; });
+    return !everywhere && entry.nodes.empty();
+  });
+}
+
 }  // namespace
 
 bool LimitProbe::is_enough() const {
@@ -177,6 +187,8 @@ PlacedStrategy resized(const Experiment& experiment, const Strategy& strategy, i
   Cluster& cluster = changed.experiment.cluster;
   const int before = std::exchange(cluster.gpus_per_node, gpus_per_node);
   cluster.nodes = nodes;
+  keep_nodes(cluster.perturbations.gpus, nodes);
+  keep_nodes(cluster.perturbations.links, nodes);
   const auto follow = [&](std::int64_t& node_sized) {
     if (node_sized == before) node_sized = gpus_per_node;
   };

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
+#include <utility>
 
+#include "sim/analysis/cluster_ranks.h"
+#include "sim/analysis/rank_memory.h"
 #include "sim/analysis/volume.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
@@ -70,8 +74,8 @@ StateBytes states_on_device(const Strategy& strategy) {
   return states;
 }
 
-void add_steady_classes(const AllocatorObserver& observer, MemoryReport& report) {
-  const AllocatorPart steady = observer.part(0, observer.parts() - 1);
+void add_steady_classes(const AllocatorObserver& observer, int rank_class, MemoryReport& report) {
+  const AllocatorPart steady = observer.part(rank_class, observer.parts() - 1);
   const MemoryByClass& classes = steady.peak_allocated.by_class;
   report.parameters = of_class(classes, MemoryClass::Parameters);
   report.gradients = of_class(classes, MemoryClass::Gradients);
@@ -82,28 +86,29 @@ void add_steady_classes(const AllocatorObserver& observer, MemoryReport& report)
   report.live_parameters = of_class(classes, MemoryClass::LiveParameters);
   report.logits = of_class(steady.class_peaks, MemoryClass::Logits);
   report.steady_allocated = steady.peak_allocated.allocated;
-  for (const Bytes bytes : observer.current(0)) report.after_step += bytes;
+  for (const Bytes bytes : observer.current(rank_class)) report.after_step += bytes;
 }
 
-void add_peaks(const AllocatorObserver& observer, MemoryReport& report) {
-  const AllocatorMoment allocated = observer.peak_allocated(0);
-  const AllocatorMoment reserved = observer.peak_reserved(0);
+void add_peaks(const AllocatorObserver& observer, int rank_class, MemoryReport& report) {
+  const AllocatorMoment allocated = observer.peak_allocated(rank_class);
+  const AllocatorMoment reserved = observer.peak_reserved(rank_class);
   report.peak_allocated = allocated.allocated;
   report.peak_part = job_part(allocated.phase, allocated.step);
   report.peak_phase = std::string(to_string(allocated.phase));
   report.peak_op = allocated.op;
-  report.peak_active = observer.peak_active(0);
+  report.peak_active = observer.peak_active(rank_class);
   report.peak_reserved = reserved.reserved;
   report.fragmentation = reserved.fragmentation();
 }
 
-void add_flushes(const AllocatorObserver& observer, MemoryReport& report) {
+void add_flushes(const AllocatorObserver& observer, int rank_class, MemoryReport& report) {
   const std::size_t steady = observer.parts() - 1;
-  for (std::size_t i = 0; i < steady; ++i) report.early_flushes += observer.part(0, i).flushes;
-  const AllocatorPart last = observer.part(0, steady);
+  for (std::size_t i = 0; i < steady; ++i)
+    report.early_flushes += observer.part(rank_class, i).flushes;
+  const AllocatorPart last = observer.part(rank_class, steady);
   report.flushes = last.flushes;
   if (last.flushes > 0) report.flush_time = last.driver_time;
-  if (const std::optional<AllocatorFailure>& failure = observer.out_of_memory(0)) {
+  if (const std::optional<AllocatorFailure>& failure = observer.out_of_memory(rank_class)) {
     const AllocatorMoment& moment = failure->moment;
     report.failure = {failure->error.request,
                       moment.allocated,
@@ -149,7 +154,8 @@ Bytes paper_model_states_of(const Model& model, const Strategy& strategy, int wo
 
 AllocatorSetup allocator_setup(const Experiment& experiment, const Program& program) {
   AllocatorSetup setup;
-  setup.allocator.capacity = experiment.cluster.gpu_memory();
+  setup.allocator.capacity =
+      gpu_memory_of(experiment.cluster, program.ranks.front().representative);
   setup.allocator.other = context_of(program);
   setup.allocator.conf = experiment.alloc_conf;
   setup.ranks_of_a_node = std::min(experiment.cluster.gpus_per_node, program.world_size);
@@ -157,18 +163,33 @@ AllocatorSetup allocator_setup(const Experiment& experiment, const Program& prog
 }
 
 MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
-                           const Program& program, const AllocatorObserver& observer) {
+                           const Program& program, const AllocatorObserver& observer,
+                           const ReportedClass& reported) {
   MemoryReport report;
   report.model_states =
       paper_model_states_of(experiment.model, strategy, experiment.cluster.world_size());
-  add_steady_classes(observer, report);
-  add_peaks(observer, report);
-  add_flushes(observer, report);
+  add_steady_classes(observer, reported.rank_class, report);
+  add_peaks(observer, reported.rank_class, report);
+  add_flushes(observer, reported.rank_class, report);
   report.context = context_of(program);
-  report.capacity = experiment.cluster.gpu_memory();
-  report.host = observer.ledger().peak(0).host;
-  report.rank = program.ranks.front().representative.value();
+  report.capacity = gpu_memory_of(experiment.cluster, reported.rank);
+  report.host = observer.ledger().peak(reported.rank_class).host;
+  report.rank = reported.rank.value();
   return report;
+}
+
+MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
+                           const Program& program, const AllocatorObserver& observer) {
+  return memory_report(experiment, strategy, program, observer,
+                       {0, program.ranks.front().representative});
+}
+
+bool is_worse(const MemoryReport& a, const MemoryReport& b) {
+  const auto badness = [](const MemoryReport& memory) {
+    return std::tuple(static_cast<int>(verdict_of(memory)),
+                      memory.peak_allocated + memory.context - memory.capacity, memory.host);
+  };
+  return badness(a) > badness(b);
 }
 
 std::string job_part(Phase phase, int step) {
@@ -181,12 +202,38 @@ void set_machine(const Experiment& experiment, BuildOptions& options) {
   // Of NCCL nothing is there while a model is loaded.
   options.device_memory = experiment.cluster.gpu_memory() - kContextMemory.cuda;
   options.load_dtype = experiment.load_dtype;
+  options.variants = rank_variants(experiment.cluster, kContextMemory.cuda);
 }
 
 Strategy steady_strategy(Strategy strategy) {
   strategy.overflow_steps = std::min(strategy.overflow_steps, kFirstSteps - 1);
   return strategy;
 }
+
+namespace {
+
+/// Leaves the program whose rank is the worst.
+void keep_worst(const Experiment& experiment, const Strategy& strategy, Program& program) {
+  if (program.ranks.size() == 1) return;
+  std::vector<RankProgram> ranks = std::exchange(program.ranks, {});
+  program.runs.clear();
+  Program worst;
+  std::optional<MemoryReport> most;
+  for (RankProgram& rank : ranks) {
+    Program one = program;
+    one.ranks.push_back(std::move(rank));
+    AllocatorObserver observer(one, allocator_setup(experiment, one));
+    replay(one, observer);
+    const MemoryReport memory = memory_report(experiment, strategy, one, observer);
+    if (!most || is_worse(memory, *most)) {
+      most = memory;
+      worst = std::move(one);
+    }
+  }
+  program = std::move(worst);
+}
+
+}  // namespace
 
 Program memory_program(const Experiment& experiment, const Strategy& strategy) {
   BuildOptions options;
@@ -195,8 +242,19 @@ Program memory_program(const Experiment& experiment, const Strategy& strategy) {
   options.steps = kFirstSteps + 1;
   options.routing = experiment.routing;
   set_machine(experiment, options);
-  return build_program(experiment.model, steady_strategy(strategy), batch_of(experiment, strategy),
-                       options);
+  const MemoryRanks ranks = memory_ranks(experiment, strategy);
+  if (ranks.differ) options.rank = ranks.most;
+  if (options.variants.empty()) options.pieces = LocalPieces::One;
+  Program program = build_program(experiment.model, steady_strategy(strategy),
+                                  batch_of(experiment, strategy), options);
+  keep_worst(experiment, strategy, program);
+  if (ranks.differ) {
+    program.assumptions.push_back(
+        format("memory is that of rank {}: of ranks that hold pieces of other parameters the one "
+               "with most",
+               program.ranks.front().representative.value()));
+  }
+  return program;
 }
 
 MemoryReport replayed_memory(const Experiment& experiment, const Strategy& strategy) {

@@ -52,12 +52,26 @@ inline constexpr int kFirstSteps = 2;
 /// step", "second step", "steady step".
 [[nodiscard]] std::string job_part(Phase phase, int step);
 
-/// The allocator of each rank of `program`.
+/// The allocator of each rank of `program`; its capacity is that of the first one's GPU.
 [[nodiscard]] AllocatorSetup allocator_setup(const Experiment& experiment, const Program& program);
+
+/// A rank class as its memory is reported.
+struct ReportedClass {
+  int rank_class = 0;  ///< of the observer
+  Rank rank{0};        ///< that stands for it
+};
 
 /// \param observer  has seen the whole of `program`, whose last step is a steady one.
 [[nodiscard]] MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
+                                         const Program& program, const AllocatorObserver& observer,
+                                         const ReportedClass& reported);
+/// Of the first rank class.
+[[nodiscard]] MemoryReport memory_report(const Experiment& experiment, const Strategy& strategy,
                                          const Program& program, const AllocatorObserver& observer);
+
+/// Whether `a` is the worse of two ranks of one job: the one that does not fit, then the one that
+/// is tight, then the one whose peak leaves less of its GPU, then the one with more host memory.
+[[nodiscard]] bool is_worse(const MemoryReport& a, const MemoryReport& b);
 
 /// The strategy of a program whose steps from kFirstSteps on are steady: at most its first step
 /// overflows (A4.3), as an overflow changes no step but its own and the moments come with the first
@@ -67,7 +81,8 @@ inline constexpr int kFirstSteps = 2;
 /// What a build must know of the machine and of the checkpoint that is loaded.
 void set_machine(const Experiment& experiment, BuildOptions& options);
 
-/// The job whose memory `replayed_memory` tells: kFirstSteps and a steady step.
+/// The job whose memory `replayed_memory` tells: kFirstSteps and a steady step. One program, of the
+/// worst rank.
 [[nodiscard]] Program memory_program(const Experiment& experiment, const Strategy& strategy);
 
 /// The memory of a job without time: the device is done with what it has been given before the

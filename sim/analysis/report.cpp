@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
+#include <optional>
 #include <string>
+#include <unistd.h>
 #include <utility>
 
+#include "sim/analysis/cluster_ranks.h"
 #include "sim/analysis/memory_report.h"
+#include "sim/analysis/rank_memory.h"
 #include "sim/analysis/volume.h"
+#include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/engine/collective_call.h"
 #include "sim/engine/engine.h"
 #include "sim/program/build.h"
 
@@ -53,18 +59,6 @@ BuildOptions build_options(const Experiment& experiment, const Strategy& strateg
   return options;
 }
 
-FlopsPerSecond peak_rate(const GpuSpec& gpu, Precision precision) {
-  switch (precision) {
-    case Precision::Fp16:
-      return gpu.fp16;
-    case Precision::Bf16:
-      return gpu.bf16;
-    case Precision::Fp32:
-      break;
-  }
-  return gpu.fp32;  // PyTorch multiplies fp32 matrices without TF32 unless told to
-}
-
 /// FLOPs that the hardware does for one token, over those that the model needs.
 ///
 /// Full checkpointing repeats the forward pass, a third of forward and backward: 4/3 (F5).
@@ -88,39 +82,247 @@ std::string host_memory_note(const Cluster& cluster) {
       cluster.node.host_memory_source, times.pageable_copy * 100);
 }
 
+/// "A100-SXM4-80", or "12 x A100-SXM4-80 and 4 x H100-SXM".
+std::string gpus_in_words(const Cluster& cluster) {
+  std::map<std::string, int> counts;
+  for (const GpuRun& run : gpu_runs(cluster)) counts[run.kind] += run.count;
+  if (counts.size() == 1) return counts.begin()->first;
+  std::vector<std::string> words;
+  for (const auto& [kind, count] : counts) words.push_back(format("{} x {}", count, kind));
+  return "the mean of " + join(words, " and ");
+}
+
 ThroughputReport throughput(const Experiment& experiment, const Strategy& strategy,
                             const BatchShape& batch, Seconds step,
                             std::vector<std::string>& assumptions) {
+  const Cluster& cluster = experiment.cluster;
   ThroughputReport report;
-  const auto samples = static_cast<double>(strategy.train_batch);
-  const double gpus = experiment.cluster.world_size();
+  const auto samples = static_cast<double>(samples_of_step(cluster, strategy));
+  const double gpus = cluster.world_size();
   report.samples_per_s = samples / step.count();
   report.tokens_per_s = report.samples_per_s * static_cast<double>(batch.sequence);
   report.tokens_per_s_per_gpu = report.tokens_per_s / gpus;
   const Flops per_token = model_flops_per_token(experiment.model, batch.sequence);
   const FlopsPerSecond rate(per_token.count() * report.tokens_per_s_per_gpu);
   report.tflops_per_gpu = rate.tflops();
-  const GpuSpec& gpu = experiment.cluster.gpu();
-  const FlopsPerSecond peak = peak_rate(gpu, strategy.precision);
+  const FlopsPerSecond peak = mean_peak_rate(cluster, strategy.precision);
   if (peak.per_second() > 0) {
     report.mfu = rate.per_second() / peak.per_second();
     report.hfu = report.mfu * recomputation(experiment.model, strategy, batch);
     assumptions.push_back(format("MFU is counted against {:.1f} TFLOP/s of {} in {}, dense ({})",
-                                 peak.tflops(), gpu.name, to_string(strategy.precision),
-                                 gpu.source));
+                                 peak.tflops(), gpus_in_words(cluster),
+                                 to_string(strategy.precision), cluster.gpu().source));
   } else {
     assumptions.push_back(format("{} has no published rate in {}: MFU and HFU are left at 0",
-                                 gpu.name, to_string(strategy.precision)));
+                                 gpus_in_words(cluster), to_string(strategy.precision)));
   }
   return report;
 }
 
-/// The last step on a GPU whose memory has no end.
-Seconds step_without_flushes(const Experiment& experiment, const Program& program, Engine& engine) {
-  AllocatorSetup setup = allocator_setup(experiment, program);
-  setup.allocator.capacity = kUnlimitedCapacity;
-  AllocatorObserver observer(program, setup);
-  return split_step(program, engine.run(program, &observer)).step;
+// ---- folding -----------------------------------------------------------------------------------
+
+FoldMode mode_of(const Experiment& experiment, const SimulationOptions& options) {
+  if (!experiment.cluster.must_not_fold() || options.fold == FoldMode::Off) return options.fold;
+  if (options.fold == FoldMode::Exact) {
+    throw ConfigError(
+        format("--fold exact: no two ranks of cluster \"{}\" behave alike ({}); expected off",
+               experiment.cluster.name,
+               experiment.cluster.fabric.hashed() ? "its flows are hashed" : "they jitter"));
+  }
+  return FoldMode::Off;
+}
+
+/// Memory that a simulation takes: measured with 512 rank classes of a 7B model at stage 3, some
+/// 200 bytes an operation of each rank class.
+constexpr double kBytesOfAnOperation = 200;
+
+/// Before folding, as that takes memory, too.
+void check_room(const Strategy& strategy, const Program& program) {
+  double operations = 0;
+  for (const RankRun& run : rank_runs(program)) {
+    operations += run.count * static_cast<double>(
+                                  program.ranks[static_cast<std::size_t>(run.program)].ops.size());
+  }
+  const double needed = operations * kBytesOfAnOperation;
+  const double there =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (needed > there) {
+    throw ConfigError(
+        format("{}: {} ranks with {:.0f} operations each need about {:.0f} GB where every one is "
+               "simulated (--fold off), this machine has {:.0f} GB; expected --fold on or exact, "
+               "fewer GPUs or a smaller model",
+               strategy.name, program.world_size, operations / program.world_size, needed / 1e9,
+               there / 1e9));
+  }
+}
+
+/// Built and folded.
+struct Prepared {
+  Program program;
+  Folding folding;
+  MemoryRanks ranks;
+  FoldMode mode = FoldMode::On;
+};
+
+Prepared prepare(const Experiment& experiment, const Strategy& strategy,
+                 const SimulationOptions& options) {
+  Prepared prepared;
+  prepared.mode = mode_of(experiment, options);
+  BuildOptions build = build_options(experiment, strategy, options.first_steps);
+  if (prepared.mode == FoldMode::On) {
+    prepared.ranks = memory_ranks(experiment, strategy);
+    if (prepared.ranks.differ) build.rank = prepared.ranks.most;
+  } else {
+    build.pieces = LocalPieces::Each;
+  }
+  prepared.program = build_program(experiment.model,
+                                   options.first_steps > 0 ? strategy : steady_strategy(strategy),
+                                   batch_of(experiment, strategy), build);
+  if (prepared.mode == FoldMode::Off) check_room(strategy, prepared.program);
+  prepared.folding = fold(experiment.cluster, rank_runs(prepared.program),
+                          group_patterns(prepared.program), prepared.mode);
+  return prepared;
+}
+
+FoldingReport folding_report(const Experiment& experiment, const Prepared& prepared) {
+  FoldingReport report;
+  report.mode = prepared.mode;
+  report.ranks = experiment.cluster.world_size();
+  report.classes = static_cast<int>(prepared.folding.ranks.size());
+  report.programs = static_cast<int>(prepared.program.ranks.size());
+  report.links = static_cast<int>(prepared.folding.links.size());
+  return report;
+}
+
+std::string unfolded_note(const Cluster& cluster) {
+  return format("every rank is simulated (--fold off), as {}",
+                cluster.fabric.hashed() ? "flows are hashed" : "ranks jitter independently");
+}
+
+void tell(const SimulationOptions& options, const Strategy& strategy, const Prepared& prepared,
+          const std::string& more) {
+  constexpr std::size_t kMoreThanAMoment = 16;
+  if (options.progress && prepared.folding.ranks.size() > kMoreThanAMoment) {
+    options.progress(
+        format("{}: {} rank classes{}", strategy.name, prepared.folding.ranks.size(), more));
+  }
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+std::vector<ObservedClass> observed_classes(const Experiment& experiment, const Folding& folding) {
+  std::vector<ObservedClass> classes;
+  for (const RankClass& rank : folding.ranks) {
+    const std::string& kind = folding.gpus[static_cast<std::size_t>(rank.gpu)];
+    classes.push_back({rank.program, gpu_memory_of(experiment.cluster, kind)});
+  }
+  return classes;
+}
+
+/// The rank that a class is reported as: that of its program where it is one of the class, as its
+/// memory is; else the lowest.
+Rank reported_rank(const Prepared& prepared, std::size_t rank_class) {
+  const RankClass& rank = prepared.folding.ranks[rank_class];
+  const Rank own = prepared.program.ranks[static_cast<std::size_t>(rank.program)].representative;
+  const bool inside = class_of(prepared.folding, own.value()) == static_cast<int>(rank_class);
+  return inside && prepared.mode == FoldMode::On ? own : Rank(rank.representative);
+}
+
+/// Of the worst rank class, the first of those that are as bad, and the least of all.
+MemoryReport worst_memory(const Experiment& experiment, const Strategy& strategy,
+                          const Prepared& prepared, const AllocatorObserver& observer) {
+  std::optional<MemoryReport> worst;
+  LeastMemory least;
+  for (std::size_t i = 0; i < prepared.folding.ranks.size(); ++i) {
+    const MemoryReport memory = memory_report(experiment, strategy, prepared.program, observer,
+                                              {static_cast<int>(i), reported_rank(prepared, i)});
+    if (i == 0 || memory.peak_allocated < least.peak_allocated) {
+      least = {memory.rank, memory.peak_allocated};
+    }
+    if (!worst || is_worse(memory, *worst)) worst = memory;
+  }
+  if (least.peak_allocated < worst->peak_allocated) worst->least = least;
+  return *worst;
+}
+
+/// The rank that holds least, of those that were simulated as one.
+LeastMemory replayed_least(const Experiment& experiment, const Strategy& strategy,
+                           const SimulationOptions& options, const MemoryRanks& ranks) {
+  BuildOptions build = build_options(experiment, strategy, options.first_steps);
+  build.pieces = LocalPieces::One;
+  build.rank = ranks.least;
+  const Program program = build_program(
+      experiment.model, options.first_steps > 0 ? strategy : steady_strategy(strategy),
+      batch_of(experiment, strategy), build);
+  AllocatorObserver observer(program, allocator_setup(experiment, program));
+  replay(program, observer);
+  return {ranks.least.value(), observer.peak_allocated(0).allocated};
+}
+
+void add_least(const Experiment& experiment, const Strategy& strategy,
+               const SimulationOptions& options, const MemoryRanks& ranks, MemoryReport& memory) {
+  if (!ranks.differ) return;
+  const LeastMemory least = replayed_least(experiment, strategy, options, ranks);
+  const Bytes known = memory.least ? memory.least->peak_allocated : memory.peak_allocated;
+  if (least.peak_allocated < known) memory.least = least;
+}
+
+/// The last step on GPUs whose memory has no end.
+Seconds step_without_flushes(const Experiment& experiment, const Prepared& prepared,
+                             Engine& engine) {
+  std::vector<ObservedClass> classes = observed_classes(experiment, prepared.folding);
+  for (ObservedClass& one : classes) one.capacity = kUnlimitedCapacity;
+  AllocatorObserver observer(prepared.program, allocator_setup(experiment, prepared.program),
+                             classes);
+  return split_critical_step(prepared.program,
+                             engine.run(prepared.program, prepared.folding, &observer))
+      .step;
+}
+
+// ---- jitter ------------------------------------------------------------------------------------
+
+Seconds last_step(const Timeline& timeline) {
+  const std::size_t steps = timeline.step_ends.size();
+  return timeline.step_ends[steps - 1] - (steps > 1 ? timeline.step_ends[steps - 2] : Seconds(0));
+}
+
+JitterReport spread_of(const std::vector<Seconds>& steps) {
+  JitterReport report;
+  report.repetitions = static_cast<int>(steps.size());
+  const auto [minimum, maximum] = std::minmax_element(steps.begin(), steps.end());
+  report.minimum = *minimum;
+  report.maximum = *maximum;
+  for (const Seconds step : steps) report.mean += step / report.repetitions;
+  double squares = 0;
+  for (const Seconds step : steps) squares += std::pow((step - report.mean).count(), 2);
+  if (report.repetitions > 1) {
+    report.deviation = Seconds(std::sqrt(squares / (report.repetitions - 1)));
+  }
+  return report;
+}
+
+/// \param first  the step of repetition 0
+JitterReport repeated(const Experiment& experiment, const Strategy& strategy,
+                      const Prepared& prepared, const SimulationOptions& options, Engine& engine,
+                      Seconds first) {
+  std::vector<Seconds> steps = {first};
+  for (int i = 1; i < experiment.cluster.perturbations.jitter.repetitions; ++i) {
+    tell(options, strategy, prepared,
+         format(", repetition {} of {}", i + 1,
+                experiment.cluster.perturbations.jitter.repetitions));
+    AllocatorObserver observer(prepared.program, allocator_setup(experiment, prepared.program),
+                               observed_classes(experiment, prepared.folding));
+    steps.push_back(last_step(engine.run(prepared.program, prepared.folding, &observer, i)));
+  }
+  return spread_of(steps);
+}
+
+std::string jitter_note(const Jitter& jitter) {
+  return format(
+      "random variation with seed {}: device kernels by {:g}, host work by {:g} (standard "
+      "deviation of the logarithm), every rank by itself; memory, time and throughput are those of "
+      "the first of {} repetitions",
+      jitter.seed, jitter.kernels, jitter.host, jitter.repetitions);
 }
 
 }  // namespace
@@ -137,39 +339,93 @@ std::string_view to_string(Verdict verdict) {
   return "does_not_fit";
 }
 
+std::string_view to_string(FoldMode mode) {
+  switch (mode) {
+    case FoldMode::On:
+      return "on";
+    case FoldMode::Exact:
+      return "exact";
+    case FoldMode::Off:
+      break;
+  }
+  return "off";
+}
+
+std::vector<MemorySample> memory_over_time(const Experiment& experiment, const SimulatedRun& run,
+                                           Engine& engine) {
+  AllocatorSetup setup = allocator_setup(experiment, run.program);
+  setup.keep_samples = true;
+  AllocatorObserver observer(run.program, setup, observed_classes(experiment, run.folding));
+  static_cast<void>(engine.run(run.program, run.folding, &observer));
+  return observer.allocated_over_time(0);
+}
+
+EngineOptions engine_room(const Experiment& experiment, const std::vector<Strategy>& strategies,
+                          const SimulationOptions& options) {
+  EngineOptions room;
+  const bool alike =
+      experiment.cluster.perturbations.empty() && mode_of(experiment, options) == FoldMode::On;
+  if (alike || strategies.size() < 2) return room;  // a class or two; what the first run needs
+  for (const Strategy& strategy : strategies) {
+    std::optional<Prepared> ready;
+    try {
+      ready = prepare(experiment, strategy, options);
+    } catch (const ConfigError&) {
+      continue;  // it is told where the strategy is simulated
+    }
+    const Prepared& prepared = *ready;
+    const auto classes = static_cast<int>(prepared.folding.ranks.size());
+    room.rank_classes = std::max(room.rank_classes, classes);
+    room.links = std::max(room.links, classes + static_cast<int>(prepared.folding.links.size()));
+  }
+  return room;
+}
+
 StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& strategy,
-                                 Engine& engine, Program* program, Timeline* timeline,
-                                 int first_steps) {
-  const BatchShape batch = batch_of(experiment, strategy);
-  Program built =
-      build_program(experiment.model, first_steps > 0 ? strategy : steady_strategy(strategy), batch,
-                    build_options(experiment, strategy, first_steps));
-  AllocatorObserver observer(built, allocator_setup(experiment, built));
-  Timeline ran = engine.run(built, &observer);
+                                 Engine& engine, const SimulationOptions& options,
+                                 SimulatedRun* run) {
+  const Cluster& cluster = experiment.cluster;
+  Prepared prepared = prepare(experiment, strategy, options);
+  tell(options, strategy, prepared, "");
+  const Program& program = prepared.program;
+  AllocatorObserver observer(program, allocator_setup(experiment, program),
+                             observed_classes(experiment, prepared.folding));
+  Timeline timeline = engine.run(program, prepared.folding, &observer);
 
   StrategyReport report;
   report.name = strategy.name;
   report.stage = zero_stage_of(strategy);
   append(report.assumptions, experiment.model.assumptions);
-  append(report.assumptions, experiment.cluster.assumptions);
+  append(report.assumptions, cluster.assumptions);
   append(report.assumptions, strategy.assumptions);
-  append(report.assumptions, built.assumptions);
+  append(report.assumptions, program.assumptions);
   report.warnings = strategy.warnings;
-  report.memory = memory_report(experiment, strategy, built, observer);
+  report.folding = folding_report(experiment, prepared);
+  if (prepared.mode != options.fold) report.assumptions.push_back(unfolded_note(cluster));
+  report.memory = worst_memory(experiment, strategy, prepared, observer);
+  add_least(experiment, strategy, options, prepared.ranks, report.memory);
   report.verdict = verdict_of(report.memory);
-  append(report.assumptions, memory_assumptions(built));
-  if (uses_host_memory(built)) report.assumptions.push_back(host_memory_note(experiment.cluster));
-  report.time = split_step(built, ran);
+  append(report.assumptions, memory_assumptions(program));
+  if (uses_host_memory(program)) report.assumptions.push_back(host_memory_note(cluster));
+  report.time = split_critical_step(program, timeline);
   if (report.memory.flushes > 0) {
-    report.memory.flush_time = report.time.step - step_without_flushes(experiment, built, engine);
+    report.memory.flush_time =
+        report.time.step - step_without_flushes(experiment, prepared, engine);
   }
-  report.communication = count_communication(built, experiment.cluster);
-  report.communication.paper_psi = built.world_size > 1 ? paper_volume(strategy) : 0;
-  report.throughput = throughput(experiment, strategy, batch, report.time.step, report.assumptions);
-  if (auto note = volume_note(built, strategy)) report.assumptions.push_back(*std::move(note));
+  if (cluster.perturbations.jitter.any()) {
+    report.time.jitter =
+        repeated(experiment, strategy, prepared, options, engine, report.time.step);
+    report.assumptions.push_back(jitter_note(cluster.perturbations.jitter));
+  }
+  report.communication = count_communication(program, cluster);
+  report.communication.paper_psi = program.world_size > 1 ? paper_volume(strategy) : 0;
+  report.throughput = throughput(experiment, strategy, batch_of(experiment, strategy),
+                                 report.time.step, report.assumptions);
+  if (auto note = volume_note(program, strategy)) report.assumptions.push_back(*std::move(note));
 
-  if (program != nullptr) *program = std::move(built);
-  if (timeline != nullptr) *timeline = std::move(ran);
+  if (run != nullptr) {
+    *run = {std::move(prepared.program), std::move(prepared.folding), std::move(timeline)};
+  }
   return report;
 }
 

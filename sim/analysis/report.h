@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,12 +13,14 @@
 #include "sim/base/units.h"
 #include "sim/engine/timeline.h"
 #include "sim/memory/alloc_conf.h"
+#include "sim/memory/memory_timeline.h"
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
 #include "sim/model/routing.h"
 #include "sim/program/program.h"
 #include "sim/strategy/strategy.h"
 #include "topology/cluster.h"
+#include "topology/folding.h"
 
 namespace zerosim {
 
@@ -29,6 +32,12 @@ struct MemoryFailure {
   Bytes request;                    ///< as asked for
   Bytes allocated, reserved, free;  ///< before it; free: of the GPU, as cudaMemGetInfo says
   std::string part, phase, op;      ///< as the peak's
+};
+
+/// What the rank that holds least has at its peak.
+struct LeastMemory {
+  int rank = 0;
+  Bytes peak_allocated;
 };
 
 /// Per GPU, of the worst rank: a job from its initialisation to a steady step.
@@ -56,19 +65,46 @@ struct MemoryReport {
   Seconds flush_time{0};
   std::optional<MemoryFailure> failure;
   Bytes capacity;
-  /// Host memory of a node at its largest (data/cases/README.md, `memory.host`).
+  /// Host memory of a node at its largest (data/cases/README.md, `memory.host`), as if all its
+  /// ranks held what this one does.
   Bytes host;
   int rank = 0;
+  /// The rank that holds least, where ranks differ.
+  std::optional<LeastMemory> least;
+};
+
+/// The step time of repeated draws (perturbation.h, Jitter).
+struct JitterReport {
+  int repetitions = 0;
+  Seconds mean{0};
+  Seconds deviation{0};  ///< of the sample: over repetitions - 1; 0 of one
+  Seconds minimum{0}, maximum{0};
 };
 
 /// Of one steady optimizer step; the first four after `step` sum to it. An update on the CPU counts
 /// as optimizer, its copies included.
+///
+/// They are the *critical* rank's: of all rank classes the one that waits least for communication
+/// in the step, as the others wait for it; the first of those that wait alike. On a cluster with
+/// jitter all figures here and of throughput are those of the first repetition.
 struct TimeReport {
   Seconds step{0};
   Seconds compute{0}, exposed_communication{0}, host{0}, optimizer{0};
   Seconds forward{0}, backward{0};  ///< of one micro batch, on the compute stream
   Seconds communication{0};         ///< time with at least one collective running
+  int rank = 0;                     ///< the critical one, which stands for its class
+  std::optional<JitterReport> jitter;
 };
+
+/// What was simulated in place of every rank and link (topology/folding.h).
+struct FoldingReport {
+  FoldMode mode = FoldMode::On;
+  int ranks = 0;
+  int classes = 0;   ///< of ranks
+  int programs = 0;  ///< that they run
+  int links = 0;     ///< of the simulation
+};
+[[nodiscard]] std::string_view to_string(FoldMode mode);  ///< "on", "exact", "off"
 
 struct OperationTotals {
   int calls = 0;
@@ -98,6 +134,7 @@ struct StrategyReport {
   TimeReport time;
   CommunicationReport communication;
   ThroughputReport throughput;
+  FoldingReport folding;
   std::vector<std::string> assumptions;
   std::vector<Warning> warnings;
 };
@@ -113,18 +150,50 @@ struct Experiment {
   std::optional<Dtype> load_dtype{};
 };
 
-/// Builds, runs and summarises one strategy. `program` and `timeline`, where not null, receive what
-/// ran. \param first_steps  times the job's first so many steps and reports the last of them; 0: a
-/// steady one, after warm-up steps that take no time.
 class Engine;
+struct EngineOptions;
+
+/// How a strategy is simulated.
+struct SimulationOptions {
+  /// Of a cluster on which no two ranks may behave alike (Cluster::must_not_fold) On becomes Off.
+  FoldMode fold = FoldMode::On;
+  /// Times the job's first so many steps and reports the last of them; 0: a steady one, after
+  /// warm-up steps that take no time.
+  int first_steps = 0;
+  /// Told what is about to be simulated, where it may take more than a moment.
+  std::function<void(const std::string&)> progress{};
+};
+
+/// What ran, of the first repetition.
+struct SimulatedRun {
+  Program program;
+  Folding folding;
+  Timeline timeline;
+};
+
+/// Builds, runs and summarises one strategy. `run`, where not null, receives what ran.
+/// \throws ConfigError  as build_program and fold; for FoldMode::Exact where nothing may be folded;
+///                      for more rank classes than this machine has memory for.
 [[nodiscard]] StrategyReport simulate_strategy(const Experiment& experiment,
                                                const Strategy& strategy, Engine& engine,
-                                               Program* program = nullptr,
-                                               Timeline* timeline = nullptr, int first_steps = 0);
+                                               const SimulationOptions& options = {},
+                                               SimulatedRun* run = nullptr);
+
+/// What the GPU of the first rank class has allocated, of the run once more: runs do not influence
+/// each other, and with the same allocator its times are the same. The warm-up is one point.
+[[nodiscard]] std::vector<MemorySample> memory_over_time(const Experiment& experiment,
+                                                         const SimulatedRun& run, Engine& engine);
+
+/// An engine with room for each of these strategies.
+[[nodiscard]] EngineOptions engine_room(const Experiment& experiment,
+                                        const std::vector<Strategy>& strategies,
+                                        const SimulationOptions& options = {});
 
 /// Splits the last step of `rank_class` instant by instant (TimeReport).
 [[nodiscard]] TimeReport split_step(const Program& program, const Timeline& timeline,
                                     int rank_class = 0);
+/// The same of the critical rank class.
+[[nodiscard]] TimeReport split_critical_step(const Program& program, const Timeline& timeline);
 
 /// Counts the last step's collectives.
 [[nodiscard]] CommunicationReport count_communication(const Program& program,
@@ -140,6 +209,7 @@ struct Comparison {
 };
 
 [[nodiscard]] Comparison compare(const Experiment& experiment,
-                                 const std::vector<Strategy>& strategies);
+                                 const std::vector<Strategy>& strategies,
+                                 const SimulationOptions& options = {});
 
 }  // namespace zerosim

@@ -91,25 +91,48 @@ std::vector<bool> communication_streams(const Program& program, const RankProgra
   return serves;
 }
 
+/// What a timeline holds of one rank class.
+struct ClassSpans {
+  std::vector<const Span*> device;
+  std::vector<const HostSpan*> host;
+};
+
+std::size_t class_count(const Program& program, const Timeline& timeline) {
+  return timeline.ranks.empty() ? program.ranks.size() : timeline.ranks.size();
+}
+
+/// Of each rank class, in the order of the timeline.
+std::vector<ClassSpans> spans_by_class(const Program& program, const Timeline& timeline) {
+  std::vector<ClassSpans> classes(class_count(program, timeline));
+  for (const Span& span : timeline.spans) {
+    classes[static_cast<std::size_t>(span.rank_class)].device.push_back(&span);
+  }
+  for (const HostSpan& span : timeline.host_spans) {
+    classes[static_cast<std::size_t>(span.rank_class)].host.push_back(&span);
+  }
+  return classes;
+}
+
 /// When each operation of one rank class was issued, ready and over.
 class ClassRun {
  public:
-  ClassRun(const Program& program, const Timeline& timeline, int rank_class)
+  ClassRun(const Program& program, const Timeline& timeline, int rank_class,
+           const ClassSpans& spans)
       : rank_(program.ranks[static_cast<std::size_t>(program_of(timeline, rank_class))]),
         serves_communication_(communication_streams(program, rank_)),
         issued_(rank_.ops.size()),
         ready_(rank_.ops.size()),
         end_(rank_.ops.size()) {
-    for (const HostSpan& span : timeline.host_spans) {
-      if (span.rank_class != rank_class) continue;
+    for (const HostSpan* host_span : spans.host) {
+      const HostSpan& span = *host_span;
       host_spans_.push_back(span);
       issued_[span.op.index()] = std::max(issued_[span.op.index()], span.end);
     }
     std::vector<bool> ran(rank_.ops.size(), false);
     std::vector<Interval> collectives;
     std::vector<Interval> in_flight;
-    for (const Span& span : timeline.spans) {
-      if (span.rank_class != rank_class) continue;
+    for (const Span* device_span : spans.device) {
+      const Span& span = *device_span;
       const std::size_t op = span.op.index();
       ran[op] = true;
       issued_[op] = std::max(issued_[op], span.issued);
@@ -342,19 +365,15 @@ class PhaseTimes {
   Seconds backward_{0};
 };
 
-}  // namespace
-
-TimeReport split_step(const Program& program, const Timeline& timeline, int rank_class) {
-  const std::size_t classes = timeline.ranks.empty() ? program.ranks.size() : timeline.ranks.size();
-  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < classes,
-           "the rank class exists");
+TimeReport split_class(const Program& program, const Timeline& timeline, int rank_class,
+                       const ClassSpans& spans) {
   ZS_CHECK(
       program.steps >= 1 && timeline.step_ends.size() == static_cast<std::size_t>(program.steps),
       "the timeline is of this program");
   const std::size_t last = timeline.step_ends.size() - 1;
   const Interval step{last > 0 ? timeline.step_ends[last - 1] : Seconds(0),
                       timeline.step_ends[last]};
-  const ClassRun run(program, timeline, rank_class);
+  const ClassRun run(program, timeline, rank_class, spans);
   TimeReport time;
   time.step = step.end - step.begin;
   StepSplit(run, step).report(time);
@@ -362,7 +381,34 @@ TimeReport split_step(const Program& program, const Timeline& timeline, int rank
   time.forward = phases.forward();
   time.backward = phases.backward();
   time.communication = covered(run.collectives(), step.begin, step.end);
+  const auto index = static_cast<std::size_t>(rank_class);
+  time.rank = timeline.ranks.empty() ? program.ranks[index].representative.value()
+                                     : timeline.ranks[index].representative;
   return time;
+}
+
+/// Rank classes wait alike if they differ by less than what sums of some ten thousand pieces do.
+bool waits_less(const TimeReport& a, const TimeReport& b) {
+  return a.exposed_communication < b.exposed_communication - a.step * 1e-9;
+}
+
+}  // namespace
+
+TimeReport split_step(const Program& program, const Timeline& timeline, int rank_class) {
+  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < class_count(program, timeline),
+           "the rank class exists");
+  const std::vector<ClassSpans> classes = spans_by_class(program, timeline);
+  return split_class(program, timeline, rank_class, classes[static_cast<std::size_t>(rank_class)]);
+}
+
+TimeReport split_critical_step(const Program& program, const Timeline& timeline) {
+  const std::vector<ClassSpans> classes = spans_by_class(program, timeline);
+  TimeReport critical = split_class(program, timeline, 0, classes[0]);
+  for (std::size_t i = 1; i < classes.size(); ++i) {
+    const TimeReport time = split_class(program, timeline, static_cast<int>(i), classes[i]);
+    if (waits_less(time, critical)) critical = time;
+  }
+  return critical;
 }
 
 }  // namespace zerosim

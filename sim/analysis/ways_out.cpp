@@ -181,11 +181,17 @@ std::vector<Trial> nearest_of(std::vector<Trial> failed) {
 
 // ---- time --------------------------------------------------------------------------------------
 
+EngineOptions room_for(const std::vector<const PlacedStrategy*>& jobs) {
+  std::vector<Strategy> strategies;
+  for (const PlacedStrategy* job : jobs) strategies.push_back(job->strategy);
+  return engine_room(jobs.front()->experiment, strategies);
+}
+
 /// Seconds of one step each, of jobs on one cluster, in one child; NaN for what is refused.
 std::vector<double> run_steps(const std::vector<const PlacedStrategy*>& jobs) {
   if (jobs.empty()) return {};
   const std::string printed = run_isolated([&] {
-    Engine engine(jobs.front()->experiment.cluster);
+    Engine engine(jobs.front()->experiment.cluster, room_for(jobs));
     std::string text;
     for (const PlacedStrategy* job : jobs) {
       try {

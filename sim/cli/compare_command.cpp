@@ -20,6 +20,7 @@ class CompareCommand : public Command {
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     add_environment_flag(app, flags_);
+    add_fold_flag(app, flags_);
     app.add_flag("--assumptions", list_assumptions_,
                  "List every default that was filled in and where constants come from");
     app.add_flag("--json", json_, "JSON");
@@ -29,7 +30,7 @@ class CompareCommand : public Command {
     const GivenExperiment given = required_experiment(flags_);
     const std::vector<Strategy> strategies =
         load_strategies(flags_, given, {"ddp", "zero1", "zero2", "zero3"});
-    const Comparison comparison = compare(given.experiment, strategies);
+    const Comparison comparison = compare(given.experiment, strategies, simulation_options(flags_));
     if (json_) {
       JsonValue json = comparison_json(comparison);
       add_inputs(json, flags_);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
+#include <unistd.h>
 #include <utility>
 
 #include "sim/base/text.h"
@@ -124,6 +126,16 @@ void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--torch-version", flags.torch_version, "1.13 or 2 (default)");
 }
 
+FoldMode parse_fold(const std::string& text) {
+  const std::vector<std::string> words = {"on", "exact", "off"};
+  const auto found = std::find(words.begin(), words.end(), text);
+  if (found == words.end()) {
+    throw ConfigError(format("--fold: found \"{}\", expected on, exact or off{}", text,
+                             did_you_mean(text, words)));
+  }
+  return static_cast<FoldMode>(found - words.begin());
+}
+
 bool is_file(const std::string& name) {
   std::error_code error;
   return std::filesystem::is_regular_file(name, error);
@@ -179,6 +191,22 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--transformers-version", flags.transformers_version,
                  "Whose loss code: 4.57 (default), or one before 4.46, which copies the logits");
   app.add_flag("--dropout", flags.dropout, "The model's dropouts are active, as in training GPT-2");
+}
+
+void add_fold_flag(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--fold", flags.fold,
+                 "Ranks that behave alike are simulated once: on (default; ranks that hold pieces "
+                 "of other parameters are one, too), exact (those are told apart) or off (every "
+                 "rank)");
+}
+
+SimulationOptions simulation_options(const ExperimentFlags& flags) {
+  SimulationOptions options;
+  if (!flags.fold.empty()) options.fold = parse_fold(flags.fold);
+  if (isatty(STDERR_FILENO) != 0) {
+    options.progress = [](const std::string& what) { std::cerr << what << " ...\n"; };
+  }
+  return options;
 }
 
 void add_strategy_flags(CLI::App& app, ExperimentFlags& flags) {
@@ -485,6 +513,7 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("ddp_weights", flags.ddp_weights);
   flag("ddp_bucket_cap_mb", flags.ddp_bucket_cap);
   flag("env", flags.environment);
+  flag("fold", flags.fold);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
   if (flags.dropout) given["dropout"] = true;
   if (flags.no_sync) given["no_sync"] = true;

@@ -6,7 +6,6 @@
 #include "sim/cli/numbers.h"
 #include "sim/cli/output.h"
 #include "sim/engine/engine.h"
-#include "sim/memory/allocator_observer.h"
 #include "sim/report/report_text.h"
 #include "traces/perfetto.h"
 
@@ -24,6 +23,7 @@ class RunCommand : public Command {
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     add_environment_flag(app, flags_);
+    add_fold_flag(app, flags_);
     app.add_option("--steps", steps_,
                    "Simulate so many steps from the first one on, and show the time of each");
     app.add_option("--perfetto", perfetto_, "Write a trace for ui.perfetto.dev to this file");
@@ -36,16 +36,9 @@ class RunCommand : public Command {
   [[nodiscard]] JsonValue json_of(const StrategyReport& report, const Experiment& experiment,
                                   const Timeline& timeline) const;
 
-  /// The run once more, for the course of its memory: runs do not influence each other, and with
-  /// the same allocator its times are the same.
-  void write_trace(Engine& engine, const Experiment& experiment, const Program& program,
-                   const Timeline& timeline) const {
-    AllocatorSetup setup = allocator_setup(experiment, program);
-    setup.keep_samples = true;
-    AllocatorObserver observer(program, setup);
-    static_cast<void>(engine.run(program, &observer));
-    const std::vector<MemorySample> samples = observer.allocated_over_time(0);
-    write_perfetto(perfetto_, program, timeline, &samples);
+  void write_trace(Engine& engine, const Experiment& experiment, const SimulatedRun& run) const {
+    const std::vector<MemorySample> samples = memory_over_time(experiment, run, engine);
+    write_perfetto(perfetto_, run.program, run.timeline, &samples);
   }
 
   ExperimentFlags flags_;
@@ -101,12 +94,14 @@ int RunCommand::run() {
     throw ConfigError(format("found {} strategies, expected one --ds-config or one of --strategies",
                              strategies.size()));
   }
-  Engine engine(experiment.cluster);
-  Program program;
-  Timeline timeline;
+  SimulationOptions options = simulation_options(flags_);
+  options.first_steps = first_steps;
+  Engine engine(experiment.cluster, engine_room(experiment, strategies, options));
+  SimulatedRun run;
   const StrategyReport report =
-      simulate_strategy(experiment, strategies.front(), engine, &program, &timeline, first_steps);
-  if (!perfetto_.empty()) write_trace(engine, experiment, program, timeline);
+      simulate_strategy(experiment, strategies.front(), engine, options, &run);
+  const Timeline& timeline = run.timeline;
+  if (!perfetto_.empty()) write_trace(engine, experiment, run);
   if (json_) {
     print(json_of(report, experiment, timeline));
   } else {

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/analysis/cluster_ranks.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
 #include "sim/cli/experiment_flags.h"
@@ -25,6 +26,7 @@ class ScheduleCommand : public Command {
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     app.add_option("--steps", steps_, "Steps from the first one on (default: one steady step)");
+    app.add_option("--rank", rank_, "Whose operations (default: 0)");
     app.add_option("--ops", ops_, "collectives (default), or all for every operation");
     app.add_option("--module", module_, "With --ops all: only this module and those below it");
     app.add_flag("--json", json_, "JSON");
@@ -77,6 +79,11 @@ class ScheduleCommand : public Command {
                  strategies.size()));
     }
     const Strategy& strategy = strategies.front();
+    options.pieces = LocalPieces::One;
+    options.rank = Rank(
+        static_cast<int>(parse_integer(rank_, "--rank", IntegerRange{0, options.world_size - 1})));
+    if (cluster) options.variants = rank_variants(*cluster, Bytes());
+    for (RankVariant& variant : options.variants) variant.device_memory.reset();
     Program program = build_program(model, strategy, batch_of(batch, strategy), options);
     program.assumptions = merged({model.assumptions, strategy.assumptions, program.assumptions});
     return program;
@@ -84,6 +91,7 @@ class ScheduleCommand : public Command {
 
   ExperimentFlags flags_;
   std::string steps_;
+  std::string rank_ = "0";
   std::string ops_ = "collectives";
   std::string module_;
   bool json_ = false;

@@ -25,6 +25,8 @@ CollectiveOp collective_op(CollectiveKind kind) {
 
 std::vector<RankRun> rank_runs(const Program& program) {
   std::vector<RankRun> runs;
+  for (const ProgramRun& run : program.runs) runs.push_back({run.first, run.count, run.program});
+  if (!runs.empty()) return runs;
   for (std::size_t i = 0; i < program.ranks.size(); ++i) {
     const int first = i == 0 ? 0 : program.ranks[i].representative.value();
     if (i > 0) {

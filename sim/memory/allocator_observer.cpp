@@ -34,12 +34,30 @@ Seconds driver_time(const DriverWork& work, const AllocatorTimes& times) {
          work.pages_mapped * times.map_page + work.pages_unmapped * times.unmap_page;
 }
 
-AllocatorObserver::AllocatorObserver(const Program& program, const AllocatorSetup& setup)
-    : program_(&program), setup_(setup), ledger_(program, false, setup.ranks_of_a_node) {
-  for (const RankProgram& rank_program : program.ranks) {
-    RankAllocator& own = ranks_.emplace_back(setup.allocator);
-    own.limited.blocks.resize(rank_program.buffers.size());
-    own.unlimited.blocks.resize(rank_program.buffers.size());
+namespace {
+
+std::vector<int> programs_of(const Program& program, const std::vector<ObservedClass>& classes) {
+  std::vector<int> programs;
+  for (const ObservedClass& one : classes) programs.push_back(one.program);
+  return programs_of_classes(program, std::move(programs));
+}
+
+}  // namespace
+
+AllocatorObserver::AllocatorObserver(const Program& program, const AllocatorSetup& setup,
+                                     const std::vector<ObservedClass>& classes)
+    : program_(&program),
+      programs_(programs_of(program, classes)),
+      setup_(setup),
+      ledger_(program, false, setup.ranks_of_a_node, programs_) {
+  ranks_.reserve(programs_.size());
+  for (std::size_t i = 0; i < programs_.size(); ++i) {
+    AllocatorOptions options = setup.allocator;
+    if (i < classes.size() && classes[i].capacity) options.capacity = *classes[i].capacity;
+    RankAllocator& own = ranks_.emplace_back(options);
+    const std::size_t buffers = program_of(static_cast<int>(i)).buffers.size();
+    own.limited.blocks.resize(buffers);
+    own.unlimited.blocks.resize(buffers);
     own.parts.resize(parts());
   }
 }
@@ -87,7 +105,7 @@ Seconds AllocatorObserver::on_free(int rank_class, BufferId id, const Buffer& bu
   const Seconds ledger_time = ledger_.on_free(rank_class, id, buffer, op, now);
   if (buffer.place != MemoryPlace::Device) return ledger_time;
   RankAllocator& own = rank(rank_class);
-  const RankProgram& rank_program = program_->ranks[static_cast<std::size_t>(rank_class)];
+  const RankProgram& rank_program = program_of(rank_class);
   events_.clear();
   for (const OpId last : rank_program.dependencies_of(op)) {
     const StreamId stream = rank_program.ops[last.index()].stream;
@@ -186,7 +204,7 @@ void AllocatorObserver::sample(RankAllocator& own, Seconds now) const {
 AllocatorMoment AllocatorObserver::in_words(int rank_class, const Mark& mark) const {
   AllocatorMoment moment = mark.moment;
   if (mark.buffer.valid()) {
-    const RankProgram& rank_program = program_->ranks[static_cast<std::size_t>(rank_class)];
+    const RankProgram& rank_program = program_of(rank_class);
     moment.op = request_text(*program_, rank_program.buffers[mark.buffer.index()], mark.module);
   }
   return moment;
@@ -250,12 +268,18 @@ std::vector<MemorySample> AllocatorObserver::allocated_over_time(int rank_class)
   return course;
 }
 
+const RankProgram& AllocatorObserver::program_of(int rank_class) const {
+  return program_->ranks[static_cast<std::size_t>(programs_[static_cast<std::size_t>(rank_class)])];
+}
+
 AllocatorObserver::RankAllocator& AllocatorObserver::rank(int rank_class) {
-  return ranks_[checked_rank_class(*program_, rank_class)];
+  ZS_CHECK(rank_class >= 0 && rank_class < rank_classes(), "the rank class is observed");
+  return ranks_[static_cast<std::size_t>(rank_class)];
 }
 
 const AllocatorObserver::RankAllocator& AllocatorObserver::rank(int rank_class) const {
-  return ranks_[checked_rank_class(*program_, rank_class)];
+  ZS_CHECK(rank_class >= 0 && rank_class < rank_classes(), "the rank class is observed");
+  return ranks_[static_cast<std::size_t>(rank_class)];
 }
 
 }  // namespace zerosim

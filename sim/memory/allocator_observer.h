@@ -90,10 +90,20 @@ struct AllocatorSample {
   Bytes reserved;
 };
 
+/// A rank class whose memory is followed.
+struct ObservedClass {
+  int program = 0;                  ///< of Program::ranks, that it runs
+  std::optional<Bytes> capacity{};  ///< of its GPU; unset: the setup's
+};
+
 class AllocatorObserver final : public AllocationObserver {
  public:
   /// \param program  must outlive the observer.
-  AllocatorObserver(const Program& program, const AllocatorSetup& setup);
+  /// \param classes  empty: each of the program's rank programs is one
+  AllocatorObserver(const Program& program, const AllocatorSetup& setup,
+                    const std::vector<ObservedClass>& classes = {});
+
+  [[nodiscard]] int rank_classes() const { return static_cast<int>(ranks_.size()); }
 
   Seconds on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
                       Seconds now) override;
@@ -172,6 +182,7 @@ class AllocatorObserver final : public AllocationObserver {
     Seconds now;
   };
 
+  [[nodiscard]] const RankProgram& program_of(int rank_class) const;
   RankAllocator& rank(int rank_class);
   [[nodiscard]] const RankAllocator& rank(int rank_class) const;
   [[nodiscard]] std::size_t part_of(const Op& op) const;
@@ -186,6 +197,7 @@ class AllocatorObserver final : public AllocationObserver {
   void sample(RankAllocator& own, Seconds now) const;
 
   const Program* program_;
+  std::vector<int> programs_;  ///< by rank class
   AllocatorSetup setup_;
   MemoryLedger ledger_;
   std::vector<RankAllocator> ranks_;

@@ -1,7 +1,9 @@
 #include "sim/memory/memory_timeline.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "sim/base/error.h"
 
@@ -10,6 +12,12 @@ namespace zerosim {
 namespace {
 
 constexpr std::int64_t kMinimumBlock = 512;  // kMinBlockSize of CUDACachingAllocator.cpp (E7.1)
+
+std::size_t checked_index(int rank_class, std::size_t count) {
+  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < count,
+           "the rank class is the program's");
+  return static_cast<std::size_t>(rank_class);
+}
 
 }  // namespace
 
@@ -36,13 +44,24 @@ Bytes rounded_pinned_allocation(Bytes request) {
   return power;
 }
 
-MemoryLedger::MemoryLedger(const Program& program, bool keep_samples, int ranks_of_a_node)
+std::vector<int> programs_of_classes(const Program& program, std::vector<int> programs) {
+  if (programs.empty()) {
+    programs.resize(program.ranks.size());
+    std::iota(programs.begin(), programs.end(), 0);
+  }
+  return programs;
+}
+
+MemoryLedger::MemoryLedger(const Program& program, bool keep_samples, int ranks_of_a_node,
+                           std::vector<int> programs)
     : program_(&program),
+      programs_(programs_of_classes(program, std::move(programs))),
       keep_samples_(keep_samples),
       ranks_of_a_node_(ranks_of_a_node),
-      ranks_(program.ranks.size()) {
+      ranks_(programs_.size()) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    ranks_[i].states.assign(program.ranks[i].buffers.size(), BufferState::Unused);
+    const RankProgram& rank = program.ranks[static_cast<std::size_t>(programs_[i])];
+    ranks_[i].states.assign(rank.buffers.size(), BufferState::Unused);
   }
 }
 
@@ -108,7 +127,8 @@ MemoryPeak MemoryLedger::peak(int rank_class) const {
   const RankLedger& ledger = ledger_of(rank_class);
   MemoryPeak peak = ledger.peak;
   if (ledger.peak_buffer.valid()) {
-    const RankProgram& rank = program_->ranks[static_cast<std::size_t>(rank_class)];
+    const int run = programs_[static_cast<std::size_t>(rank_class)];
+    const RankProgram& rank = program_->ranks[static_cast<std::size_t>(run)];
     peak.op = request_text(*program_, rank.buffers[ledger.peak_buffer.index()], ledger.peak_module);
   }
   return peak;
@@ -127,21 +147,15 @@ const std::vector<MemorySample>& MemoryLedger::samples(int rank_class) const {
 }
 
 MemoryLedger::RankLedger& MemoryLedger::ledger_of(int rank_class) {
-  return ranks_[checked_rank_class(*program_, rank_class)];
+  return ranks_[checked_index(rank_class, ranks_.size())];
 }
 
 const MemoryLedger::RankLedger& MemoryLedger::ledger_of(int rank_class) const {
-  return ranks_[checked_rank_class(*program_, rank_class)];
+  return ranks_[checked_index(rank_class, ranks_.size())];
 }
 
 void MemoryLedger::sample(RankLedger& ledger, Seconds now) const {
   if (keep_samples_) ledger.samples.push_back({now, ledger.allocated});
-}
-
-std::size_t checked_rank_class(const Program& program, int rank_class) {
-  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < program.ranks.size(),
-           "the rank class is the program's");
-  return static_cast<std::size_t>(rank_class);
 }
 
 namespace {
@@ -154,7 +168,7 @@ class DeviceThatIsDone final : public DeviceProgress {
 }  // namespace
 
 void replay(const Program& program, AllocationObserver& observer, int rank_class) {
-  const RankProgram& rank = program.ranks[checked_rank_class(program, rank_class)];
+  const RankProgram& rank = program.ranks[checked_index(rank_class, program.ranks.size())];
   for (const Op& op : rank.ops) {
     if (op.kind == OpKind::EmptyCache) observer.on_empty_cache(rank_class, op, Seconds(0));
     if (op.kind != OpKind::Allocate && op.kind != OpKind::Free) continue;

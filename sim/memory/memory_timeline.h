@@ -62,7 +62,9 @@ class MemoryLedger : public AllocationObserver {
   /// \param program          must outlive the ledger.
   /// \param keep_samples     record every change, for `samples`.
   /// \param ranks_of_a_node  that each have what the rank has in host memory.
-  explicit MemoryLedger(const Program& program, bool keep_samples = false, int ranks_of_a_node = 1);
+  /// \param programs         by rank class: the program that it runs; empty: each of them once
+  explicit MemoryLedger(const Program& program, bool keep_samples = false, int ranks_of_a_node = 1,
+                        std::vector<int> programs = {});
   Seconds on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
                       Seconds now) override;
   Seconds on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
@@ -95,16 +97,18 @@ class MemoryLedger : public AllocationObserver {
   void sample(RankLedger& ledger, Seconds now) const;
 
   const Program* program_;
+  std::vector<int> programs_;
   bool keep_samples_;
   int ranks_of_a_node_;
   std::vector<RankLedger> ranks_;
 };
 
-/// `rank_class` as an index into `program.ranks`; aborts through ZS_CHECK if there is none.
-[[nodiscard]] std::size_t checked_rank_class(const Program& program, int rank_class);
+/// `programs`, or if it is empty 0, 1, 2, ...: each program of `program` once.
+[[nodiscard]] std::vector<int> programs_of_classes(const Program& program,
+                                                   std::vector<int> programs);
 
-/// Gives the Allocate and Free operations of one rank class to `observer` in host order, without
-/// time: a device that is always done.
+/// Gives the Allocate and Free operations of one of the programs to `observer` in host order, as
+/// those of the rank class of the same number, without time: a device that is always done.
 void replay(const Program& program, AllocationObserver& observer, int rank_class = 0);
 
 /// What a ledger sees of it.

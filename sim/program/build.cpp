@@ -10,6 +10,7 @@
 #include "sim/base/text.h"
 #include "sim/model/leaf_modules.h"
 #include "sim/program/frameworks.h"
+#include "sim/program/local_pieces.h"
 
 namespace zerosim {
 
@@ -19,7 +20,7 @@ namespace {
 constexpr std::int64_t kLargestAccumulation = 4096;
 
 std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context,
-                                           const FlatLayout& layout, Rank rank) {
+                                           const FlatLayout& layout) {
   if (context.strategy.framework == Framework::Fsdp) {
     return context.strategy.fsdp.version == 2 ? make_fsdp2(context) : make_fsdp1(context);
   }
@@ -34,7 +35,7 @@ std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context,
     return make_zero3(context);
   }
   return uses_bf16_optimizer(context.strategy) ? make_bf16_optimizer(context, layout)
-                                               : make_zero12(context, layout, rank);
+                                               : make_zero12(context, layout);
 }
 
 /// The model as a micro batch runs it: experts have their tokens; at stage 3 leaf modules are one
@@ -150,8 +151,9 @@ GroupId add_group(const FrameworkContext& context, const ProcessGroup& group) {
   return id;
 }
 
-Program build_program(const Model& given, const Strategy& strategy, const BatchShape& batch,
-                      const BuildOptions& options) {
+namespace {
+
+void check_options(const Strategy& strategy, const BuildOptions& options) {
   ZS_CHECK(options.warm_up_steps >= 0 && options.warm_up_steps < options.steps,
            "a step is left to be timed");
   if (options.world_size < 1 || options.steps < 1 || options.first_step < 0) {
@@ -173,72 +175,249 @@ Program build_program(const Model& given, const Strategy& strategy, const BatchS
   if (strategy.not_simulated) {
     throw ConfigError(*strategy.not_simulated);
   }
-  RoutedModels routed(given, strategy, batch, options.routing);
-  const Model& model = routed.of({options.first_step, 0, false});
+}
 
-  Program program;
-  program.strategy = strategy.name;
-  program.world_size = options.world_size;
-  program.first_step = options.first_step;
-  program.steps = options.steps;
-  program.warm_up_steps = options.warm_up_steps;
-  program.groups = {{"WORLD", options.world_size}, {"DP", options.world_size}};
-  program.parameter_elements = parameter_count(model);
-  program.parameter_bytes =
-      Bytes(program.parameter_elements) * dtype_bytes(communicated_weights(strategy));
+/// Kinds of ranks as the cluster makes them; the first is the usual one.
+struct Variants {
+  std::vector<RankVariant> kinds;
+  std::vector<ProgramRun> runs;  ///< all ranks in order; `program` is the kind
+};
+
+Variants variants_of(const BuildOptions& options) {
+  Variants variants;
+  const auto kind_of = [&](const RankVariant& variant) {
+    const auto known =
+        std::find_if(variants.kinds.begin(), variants.kinds.end(), [&](const RankVariant& other) {
+          return other.micro_batch == variant.micro_batch &&
+                 other.device_memory == variant.device_memory;
+        });
+    const auto kind = static_cast<int>(known - variants.kinds.begin());
+    if (known == variants.kinds.end()) variants.kinds.push_back(variant);
+    return kind;
+  };
+  int next = 0;
+  const auto add = [&](int count, const RankVariant& variant) {
+    if (count > 0) variants.runs.push_back({next, count, kind_of(variant)});
+    next += count;
+  };
+  const RankVariant usual{0, 0, 0, options.device_memory};
+  for (const RankVariant& variant : options.variants) {
+    ZS_CHECK(variant.first >= next && variant.count > 0 &&
+                 variant.first + variant.count <= options.world_size,
+             "variants are in order, without overlap");
+    add(variant.first - next, usual);
+    add(variant.count, variant);
+  }
+  add(options.world_size - next, usual);
+  return variants;
+}
+
+/// One program that is to be built.
+struct PlannedRank {
+  int piece_class = 0;
+  int variant = 0;
+  Rank rank{0};  ///< whose pieces
+  int ranks = 0;
+};
+
+struct Plan {
+  std::vector<PlannedRank> programs;
+  std::vector<ProgramRun> runs;
+};
+
+/// Every pair of a piece class and a variant that some rank has, by lowest rank.
+Plan plan_of(const PieceClasses& pieces, const Variants& variants) {
+  Plan plan;
+  std::map<std::pair<int, int>, int> known;
+  auto piece = pieces.runs.begin();
+  auto variant = variants.runs.begin();
+  for (int rank = 0; piece != pieces.runs.end() && variant != variants.runs.end();) {
+    const int piece_end = piece->first + piece->count;
+    const int variant_end = variant->first + variant->count;
+    const int end = std::min(piece_end, variant_end);
+    const auto [entry, added] = known.try_emplace({piece->program, variant->program},
+                                                  static_cast<int>(plan.programs.size()));
+    if (added) plan.programs.push_back({piece->program, variant->program, Rank(rank), 0});
+    plan.programs[static_cast<std::size_t>(entry->second)].ranks += end - rank;
+    if (!plan.runs.empty() && plan.runs.back().program == entry->second) {
+      plan.runs.back().count += end - rank;
+    } else {
+      plan.runs.push_back({rank, end - rank, entry->second});
+    }
+    rank = end;
+    if (piece_end == end) ++piece;
+    if (variant_end == end) ++variant;
+  }
+  return plan;
+}
+
+/// The program of the ranks among which `rank` is becomes its own.
+PlannedRank& follow(Plan& plan, Rank rank) {
+  for (const ProgramRun& run : plan.runs) {
+    if (rank.value() >= run.first && rank.value() < run.first + run.count) {
+      PlannedRank& own = plan.programs[static_cast<std::size_t>(run.program)];
+      own.rank = rank;
+      return own;
+    }
+  }
+  throw ConfigError(format("rank {}: there is none; expected 0 to {}", rank.value(),
+                           plan.runs.back().first + plan.runs.back().count - 1));
+}
+
+void keep_only(Plan& plan, const PlannedRank& planned) {
+  plan.programs = {PlannedRank(planned)};
+  plan.runs.clear();
+}
+
+void name_parts(const Model& model, Program& program) {
   for (const Module& module : model.modules) {
     program.module_names.push_back(module.name);
   }
   for (const Parameter& parameter : model.parameters) {
     program.parameter_names.push_back(parameter.name);
   }
+}
 
-  const FlatLayout layout = partitions_flat_tensor(strategy)
-                                ? flat_layout(model, strategy, options.world_size)
-                                : FlatLayout();
-  const Rank rank = largest_partition_rank(layout, options.world_size);
-  RankProgramBuilder builder(rank, options.world_size);
-  builder.synchronize_after_collectives(strategy.comms_logger);
-  const GroupId world(0);
-  const GroupId data_parallel(1);
-  builder.add_communicator(world, "WORLD");
-  builder.add_communicator(data_parallel, "DP");
-  const FrameworkContext context{model,
-                                 strategy,
-                                 builder,
-                                 program,
-                                 options.world_size,
-                                 options.first_step,
-                                 world,
-                                 data_parallel,
-                                 any_idle_expert(model, routed, strategy, options),
-                                 options.device_memory,
-                                 options.load_dtype.value_or(own_weights(strategy))};
-  const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout, rank);
-  TrainingWalk walk(model, strategy, batch, builder, *hooks);
-  if (varies(options.routing)) {
-    walk.vary([&](const MicroBatch& micro) -> const Model& { return routed.of(micro); });
-  }
-  walk.run(options.first_step, options.steps);
-  program.ranks.push_back(builder.finish());
+/// Builds the programs of one Program, one after the other.
+class ProgramAssembler {
+ public:
+  ProgramAssembler(const Model& model, const Strategy& strategy, const BatchShape& batch,
+                   const BuildOptions& options)
+      : given_(model), strategy_(strategy), batch_(batch), options_(options) {}
 
-  if (options.world_size > 1 && partitions_flat_tensor(strategy)) {
-    program.assumptions.push_back(format(
-        "ranks are merged into one class; rank {}, whose partition touches the most elements, "
-        "stands for all",
-        rank.value()));
+  [[nodiscard]] Program assemble() {
+    if (partitions_flat_tensor(strategy_)) {
+      layout_ = flat_layout(given_, strategy_, options_.world_size);
+    }
+    const Variants variants = variants_of(options_);
+    const bool each = options_.pieces == LocalPieces::Each;
+    PieceClasses pieces;
+    if (each) {
+      pieces = piece_classes(given_, strategy_, layout_, options_.world_size);
+    } else {
+      pieces.runs = {{0, options_.world_size, 0}};
+    }
+    Plan plan = plan_of(pieces, variants);
+    if (!each) {
+      PlannedRank& followed = follow(plan, standing_rank());
+      if (options_.pieces == LocalPieces::One) keep_only(plan, followed);
+    }
+    begin();
+    for (const PlannedRank& planned : plan.programs) {
+      build(planned, variants.kinds[static_cast<std::size_t>(planned.variant)]);
+    }
+    program_.runs = std::move(plan.runs);
+    finish();
+    return std::move(program_);
   }
-  if (recomputes_blocks(strategy.checkpointing)) {
-    program.assumptions.push_back(checkpointing_assumption(strategy));
+
+ private:
+  [[nodiscard]] Rank standing_rank() const {
+    return options_.rank.value_or(largest_rank(given_, strategy_, layout_, options_.world_size));
   }
-  if (!model.moe_blocks.empty()) {
-    program.assumptions.emplace_back(
-        varies(options.routing)
-            ? "experts see the same tokens on every rank"
-            : "experts see the same tokens in every micro batch and on every rank");
+
+  void begin() {
+    program_.strategy = strategy_.name;
+    program_.world_size = options_.world_size;
+    program_.first_step = options_.first_step;
+    program_.steps = options_.steps;
+    program_.warm_up_steps = options_.warm_up_steps;
+    program_.parameter_elements = parameter_count(given_);
+    program_.parameter_bytes =
+        Bytes(program_.parameter_elements) * dtype_bytes(communicated_weights(strategy_));
   }
-  check_program(program);
-  return program;
+
+  void build(const PlannedRank& planned, const RankVariant& variant) {
+    Strategy strategy = strategy_;
+    BatchShape batch = batch_;
+    if (variant.micro_batch > 0) strategy.micro_batch = batch.micro_batch = variant.micro_batch;
+    RoutedModels routed(given_, strategy, batch, options_.routing);
+    const Model& model = routed.of({options_.first_step, 0, false});
+    if (program_.ranks.empty()) name_parts(model, program_);
+
+    std::vector<ProcessGroup> groups = std::exchange(
+        program_.groups, {{"WORLD", options_.world_size}, {"DP", options_.world_size}});
+    std::vector<std::string> assumptions = std::exchange(program_.assumptions, {});
+    RankProgramBuilder builder(planned.rank, planned.ranks);
+    builder.synchronize_after_collectives(strategy.comms_logger);
+    const FrameworkContext context = context_of(planned, variant, model, strategy, builder, routed);
+    const std::unique_ptr<FrameworkHooks> hooks = make_hooks(context, layout_);
+    TrainingWalk walk(model, strategy, batch, builder, *hooks);
+    if (varies(options_.routing)) {
+      walk.vary([&](const MicroBatch& micro) -> const Model& { return routed.of(micro); });
+    }
+    walk.run(options_.first_step, options_.steps);
+    ZS_CHECK(program_.ranks.empty() || groups.size() == program_.groups.size(),
+             "all ranks have the same groups");
+    if (!program_.ranks.empty()) program_.assumptions = std::move(assumptions);
+    program_.ranks.push_back(builder.finish());
+  }
+
+  [[nodiscard]] FrameworkContext context_of(const PlannedRank& planned, const RankVariant& variant,
+                                            const Model& model, const Strategy& strategy,
+                                            RankProgramBuilder& builder, RoutedModels& routed) {
+    const GroupId world(0);
+    const GroupId data_parallel(1);
+    builder.add_communicator(world, "WORLD");
+    builder.add_communicator(data_parallel, "DP");
+    return {model,
+            strategy,
+            builder,
+            program_,
+            options_.world_size,
+            options_.first_step,
+            world,
+            data_parallel,
+            any_idle_expert(model, routed, strategy, options_),
+            variant.device_memory,
+            options_.load_dtype.value_or(own_weights(strategy)),
+            planned.rank,
+            options_.pieces == LocalPieces::Largest && options_.world_size > 1};
+  }
+
+  void finish() {
+    if (options_.pieces == LocalPieces::Largest && options_.world_size > 1 &&
+        cuts_flat_tensors(strategy_)) {
+      program_.assumptions.push_back(format(
+          "ranks, which hold pieces of other parameters, are simulated as one: between any two "
+          "collectives its kernels are those of the rank that has most to do, its memory is that "
+          "of rank {} (--fold exact tells them apart)",
+          program_.ranks.front().representative.value()));
+    }
+    if (recomputes_blocks(strategy_.checkpointing)) {
+      program_.assumptions.push_back(checkpointing_assumption(strategy_));
+    }
+    if (!given_.moe_blocks.empty()) {
+      program_.assumptions.emplace_back(
+          varies(options_.routing)
+              ? "experts see the same tokens on every rank"
+              : "experts see the same tokens in every micro batch and on every rank");
+    }
+    check_program(program_);
+    if (program_.ranks.size() > 1) {
+      if (const auto difference = disagreement(program_)) {
+        throw ConfigError(
+            format("{}: ranks that differ do not issue the same collectives, so the "
+                   "job would hang: {}",
+                   strategy_.name, *difference));
+      }
+    }
+  }
+
+  const Model& given_;
+  const Strategy& strategy_;
+  const BatchShape& batch_;
+  const BuildOptions& options_;
+  FlatLayout layout_;
+  Program program_;
+};
+
+}  // namespace
+
+Program build_program(const Model& model, const Strategy& strategy, const BatchShape& batch,
+                      const BuildOptions& options) {
+  check_options(strategy, options);
+  return ProgramAssembler(model, strategy, batch, options).assemble();
 }
 
 }  // namespace zerosim

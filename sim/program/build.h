@@ -3,7 +3,9 @@
 /// fsdp1, fsdp2).
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
@@ -12,6 +14,26 @@
 #include "sim/strategy/strategy.h"
 
 namespace zerosim {
+
+/// How ranks whose local pieces differ (local_pieces.h) are built.
+enum class LocalPieces {
+  /// One program for all. It has the memory of one of them, BuildOptions::rank, and kernels,
+  /// copies and launches of the rank that has most to do, between any two collectives: no rank
+  /// takes longer (of FSDP with use_orig_params: but for launches of more, smaller tensors).
+  Largest,
+  /// One program for each class of ranks with the same pieces.
+  Each,
+  /// The program of BuildOptions::rank alone, as it is.
+  One,
+};
+
+/// Consecutive ranks that are not as the others from outside: of an uneven cluster.
+struct RankVariant {
+  int first = 0;
+  int count = 1;
+  std::int64_t micro_batch = 0;          ///< samples; 0: the strategy's
+  std::optional<Bytes> device_memory{};  ///< as BuildOptions::device_memory, which this replaces
+};
 
 struct BuildOptions {
   int world_size = 1;
@@ -25,14 +47,24 @@ struct BuildOptions {
   std::optional<Bytes> device_memory{};
   /// Type in which a checkpoint is loaded; unset: that of the model in training.
   std::optional<Dtype> load_dtype{};
+  LocalPieces pieces = LocalPieces::Largest;
+  /// With LocalPieces::Largest: whose memory it is; with One: which. Unset: the rank of the largest
+  /// partition gradient buffer (B3.8), with FSDP that of the most elements to update.
+  std::optional<Rank> rank{};
+  /// In order, without overlap; ranks in none are as the strategy and these options say.
+  std::vector<RankVariant> variants{};
 };
 
 /// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.
 /// Experts get their tokens here: the same on every rank, and in every micro batch unless the
 /// routing names micro steps; at stage 3 leaf modules are folded.
-/// The rank with the largest local pieces stands for all (design.md section 3): it is
-/// `ranks[0].representative`.
-/// \throws ConfigError  for a strategy that is not simulated yet, or that its framework refuses:
+///
+/// Ranks that differ, by their pieces or as variants, run programs of their own, listed by their
+/// lowest ranks (with LocalPieces::Largest: by BuildOptions::rank, where it is one of them). Those
+/// agree on all collectives.
+/// \throws ConfigError  if variants issue different collectives, as experts that only some ranks
+///                      use may make them;
+///                      for a strategy that is not simulated yet, or that its framework refuses:
 ///                      DDP with nothing to train; groups of hpZ, MiCS, qgZ or hybrid sharding that
 ///                      do not divide the ranks; MiCS' replicas with an offloaded optimizer; what
 ///                      cannot be quantised; changing experts where DeepSpeed 0.14 stops.

@@ -198,6 +198,12 @@ BufferId RankProgramBuilder::allocate_on_node(Bytes bytes, MemoryClass memory_cl
   return id;
 }
 
+void RankProgramBuilder::visit_allocator(std::string_view owner, StreamId pool,
+                                         std::string_view rule) {
+  BufferId nothing = allocate(Bytes(), MemoryClass::TemporaryBuffers, owner, pool, rule);
+  free(nothing, rule);
+}
+
 void RankProgramBuilder::empty_cache(std::string_view rule) {
   append(OpKind::EmptyCache, {HostWork::None, 0}, rule);
 }

@@ -88,6 +88,8 @@ class RankProgramBuilder {
   /// The same after record_stream on each of `streams` (E7.8): the memory is used again only when
   /// what they hold now has ended. The buffer's own stream needs none.
   void free_recorded(BufferId& buffer, std::span<const StreamId> streams, std::string_view rule);
+  /// The host's time of an allocation and its free, without memory.
+  void visit_allocator(std::string_view owner, StreamId pool, std::string_view rule);
   /// torch.cuda.empty_cache().
   void empty_cache(std::string_view rule);
   ///@}

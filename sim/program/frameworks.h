@@ -28,6 +28,9 @@ struct FrameworkContext {
   bool idle_experts = false;             ///< some micro batch leaves an expert without tokens
   std::optional<Bytes> device_memory{};  ///< BuildOptions::device_memory
   Dtype load_dtype = Dtype::Bf16;        ///< of the checkpoint
+  Rank rank{0};                          ///< whose pieces are built (local_pieces.h)
+  /// Kernels do at least what any other rank's do (BuildOptions::pieces).
+  bool stands_for_all = false;
 };
 
 /// Adds a communicator to the Program.
@@ -47,9 +50,8 @@ struct FallbackBucket {
 /// DeepSpeed without ZeRO (B1): zero0.cpp.
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_zero0(const FrameworkContext& context);
 /// Stages 1 and 2 (B2, B3, B5): zero12.cpp.
-/// \param rank  whose partition is looked at (`largest_partition_rank`).
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_zero12(const FrameworkContext& context,
-                                                          const FlatLayout& layout, Rank rank);
+                                                          const FlatLayout& layout);
 /// Whether stage 1 gets DeepSpeed's BF16 optimizer (A4.2): bf16 with fp32 gradient accumulation,
 /// not offloaded to the CPU (to NVMe it may be, and then stays on the GPU).
 [[nodiscard]] bool uses_bf16_optimizer(const Strategy& strategy);

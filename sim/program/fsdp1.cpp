@@ -16,6 +16,7 @@
 #include "sim/base/text.h"
 #include "sim/program/fsdp_shared.h"
 #include "sim/program/fsdp_units.h"
+#include "sim/program/local_pieces.h"
 #include "sim/strategy/fsdp_release.h"
 
 namespace zerosim {
@@ -25,8 +26,6 @@ namespace {
 constexpr int kNone = -1;
 // Frees that may be outstanding before a gather waits for the oldest (_FreeEventQueue).
 constexpr std::size_t kOutstandingFrees = 2;
-// flat_param.py: _get_aligned_numel.
-constexpr std::int64_t kAlignmentBytes = 16;
 
 enum class State { Idle, Forward, BackwardPre, BackwardPost };
 
@@ -78,12 +77,11 @@ class Fsdp1 : public FrameworkHooks {
         gather_type_(model_dtype(strategy_.precision)),
         reduce_type_(strategy_.communication_dtype),
         own_type_(options_.parameter_dtype),
-        alignment_(options_.use_orig_params ? kAlignmentBytes / dtype_bytes(gather_type_) : 1),
+        alignment_(fsdp1_alignment(strategy_)),
         division_(gradient_division(context.world_size)),
         layout_(fsdp_units(model_, options_)),
         optimizer_(context, groups_.shard,
-                   trainable_shards(model_, layout_, alignment_, sharded_ ? groups_.shard_ranks : 1,
-                                    options_.use_orig_params)),
+                   fsdp_optimizer_tensors(model_, strategy_, layout_, shard_place(context))),
         around_(options_.checkpoints_around_units &&
                 strategy_.checkpointing == ActivationCheckpointing::Full),
         steady_(context.first_step > 0),

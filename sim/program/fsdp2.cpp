@@ -14,6 +14,7 @@
 #include "sim/base/text.h"
 #include "sim/program/fsdp_shared.h"
 #include "sim/program/fsdp_units.h"
+#include "sim/program/local_pieces.h"
 #include "sim/strategy/fsdp_release.h"
 
 namespace zerosim {
@@ -68,7 +69,8 @@ class Fsdp2 : public FrameworkHooks {
         own_type_(options_.parameter_dtype),
         division_(gradient_division(context.world_size)),
         layout_(fsdp_units(model_, options_)),
-        optimizer_(context, groups_.shard, trainable_pieces()) {
+        optimizer_(context, groups_.shard,
+                   fsdp_optimizer_tensors(model_, strategy_, layout_, shard_place(context))) {
     check();
     make_groups();
     copy_in_stream_ = builder_.add_stream("all_gather_copy_in");
@@ -208,16 +210,6 @@ class Fsdp2 : public FrameworkHooks {
         strategy_.checkpointing == ActivationCheckpointing::Full) {
       refuse("checkpointing around the units of fully_shard is not simulated yet");
     }
-  }
-
-  [[nodiscard]] std::vector<std::int64_t> trainable_pieces() const {
-    std::vector<std::int64_t> tensors;
-    for (const Parameter& parameter : model_.parameters) {
-      if (parameter.trainable) {
-        tensors.push_back(dim0_own_elements(parameter, groups_.shard_ranks));
-      }
-    }
-    return tensors;
   }
 
   void make_groups() {

@@ -165,64 +165,73 @@ std::int64_t flat_elements(const Model& model, const FsdpUnit& unit, std::int64_
 
 namespace {
 
-/// A trainable parameter's part of a shard.
-struct ShardPart {
-  std::int64_t rank = 0;
-  std::int64_t elements = 0;
-};
-
-std::vector<ShardPart> trainable_parts(const Model& model, const FsdpUnit& unit,
-                                       std::int64_t alignment, std::int64_t shard) {
-  std::vector<ShardPart> parts;
-  std::int64_t begin = 0;
-  for (const ParameterId id : unit.parameters) {
-    const Parameter& parameter = model.parameters[id.index()];
-    begin = aligned(begin, alignment);
-    const std::int64_t end = begin + parameter.elements;
-    for (std::int64_t r = begin / shard; parameter.trainable && r * shard < end; ++r) {
-      parts.push_back({r, std::min(end, (r + 1) * shard) - std::max(begin, r * shard)});
-    }
-    begin = end;
-  }
-  return parts;
-}
+// flat_param.py: _get_aligned_numel.
+constexpr std::int64_t kAlignmentBytes = 16;
 
 std::int64_t shard_elements(const Model& model, const FsdpUnit& unit, std::int64_t alignment,
                             int ranks) {
   return (flat_elements(model, unit, alignment) + ranks - 1) / ranks;
 }
 
-/// The rank whose shards hold most trainable elements, the lowest among equals.
-std::int64_t busiest_rank(const Model& model, const FsdpUnits& units, std::int64_t alignment,
-                          int ranks) {
-  std::vector<std::int64_t> by_rank(static_cast<std::size_t>(ranks));
-  for (const FsdpUnit& unit : units.units) {
-    const std::int64_t shard = shard_elements(model, unit, alignment, ranks);
-    if (shard == 0 || trains(model, unit, true)) continue;  // alike on all ranks
-    for (const ShardPart& part : trainable_parts(model, unit, alignment, shard)) {
-      by_rank[static_cast<std::size_t>(part.rank)] += part.elements;
-    }
-  }
-  return std::max_element(by_rank.begin(), by_rank.end()) - by_rank.begin();
-}
-
 }  // namespace
 
-std::vector<std::int64_t> trainable_shards(const Model& model, const FsdpUnits& units,
-                                           std::int64_t alignment, int ranks, bool originals) {
-  const std::int64_t rank = busiest_rank(model, units, alignment, ranks);
-  std::vector<std::int64_t> tensors;
+std::int64_t fsdp1_alignment(const Strategy& strategy) {
+  return strategy.fsdp.use_orig_params
+             ? kAlignmentBytes / dtype_bytes(model_dtype(strategy.precision))
+             : 1;
+}
+
+void for_each_shard_cut(
+    const Model& model, const FsdpUnits& units, std::int64_t alignment, int ranks,
+    const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
   for (const FsdpUnit& unit : units.units) {
     const std::int64_t shard = shard_elements(model, unit, alignment, ranks);
-    if (shard == 0 || trains(model, unit, false)) continue;
-    if (!originals) {
-      tensors.push_back(shard);
-      continue;
-    }
-    for (const ShardPart& part : trainable_parts(model, unit, alignment, shard)) {
-      if (part.rank == rank) tensors.push_back(part.elements);
+    std::int64_t begin = 0;
+    for (const ParameterId id : unit.parameters) {
+      const Parameter& parameter = model.parameters[id.index()];
+      begin = aligned(begin, alignment);
+      const std::int64_t end = begin + parameter.elements;
+      if (parameter.trainable && shard > 0) visit(begin, end, shard);
+      begin = end;
     }
   }
+}
+
+Rank busiest_shard_rank(const Model& model, const FsdpUnits& units, std::int64_t alignment,
+                        int ranks) {
+  std::vector<std::int64_t> by_rank(static_cast<std::size_t>(ranks));
+  FsdpUnits uneven;  // shards of the others are alike on all ranks, but for padding
+  for (const FsdpUnit& unit : units.units) {
+    if (!trains(model, unit, true)) uneven.units.push_back(unit);
+  }
+  for_each_shard_cut(model, uneven, alignment, ranks,
+                     [&](std::int64_t begin, std::int64_t end, std::int64_t shard) {
+                       for (std::int64_t r = begin / shard; r * shard < end; ++r) {
+                         by_rank[static_cast<std::size_t>(r)] +=
+                             std::min(end, (r + 1) * shard) - std::max(begin, r * shard);
+                       }
+                     });
+  return Rank(
+      static_cast<std::size_t>(std::max_element(by_rank.begin(), by_rank.end()) - by_rank.begin()));
+}
+
+std::vector<std::int64_t> trainable_shards(const Model& model, const FsdpUnits& units,
+                                           std::int64_t alignment, const ShardPlace& place,
+                                           bool originals) {
+  std::vector<std::int64_t> tensors;
+  if (!originals) {
+    for (const FsdpUnit& unit : units.units) {
+      const std::int64_t shard = shard_elements(model, unit, alignment, place.ranks);
+      if (shard > 0 && !trains(model, unit, false)) tensors.push_back(shard);
+    }
+    return tensors;
+  }
+  for_each_shard_cut(model, units, alignment, place.ranks,
+                     [&](std::int64_t begin, std::int64_t end, std::int64_t shard) {
+                       const std::int64_t own = std::min(end, (place.place + 1) * shard) -
+                                                std::max(begin, place.place * shard);
+                       if (own > 0) tensors.push_back(own);
+                     });
   return tensors;
 }
 
@@ -246,8 +255,14 @@ std::int64_t dim0_shard_elements(const Parameter& parameter, int ranks) {
   return (rows + ranks - 1) / ranks * (parameter.elements / rows);
 }
 
-std::int64_t dim0_own_elements(const Parameter& parameter, int ranks) {
-  return std::min(dim0_shard_elements(parameter, ranks), parameter.elements);
+std::int64_t dim0_own_elements(const Parameter& parameter, const ShardPlace& place) {
+  const std::int64_t piece = dim0_shard_elements(parameter, place.ranks);
+  return std::clamp<std::int64_t>(parameter.elements - place.place * piece, 0, piece);
+}
+
+std::int64_t dim0_full_ranks(const Parameter& parameter, int ranks) {
+  const std::int64_t piece = dim0_shard_elements(parameter, ranks);
+  return piece > 0 ? parameter.elements / piece : 0;
 }
 
 }  // namespace zerosim

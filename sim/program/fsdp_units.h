@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "sim/base/ids.h"
@@ -40,13 +41,33 @@ struct FsdpUnits {
 [[nodiscard]] std::int64_t flat_elements(const Model& model, const FsdpUnit& unit,
                                          std::int64_t alignment);
 
-/// What the optimizer of the rank whose shards hold most trainable elements is given, of flat
-/// parameters cut into `ranks` equal shards: elements of each tensor.
+/// One of `ranks` ranks that share parameters.
+struct ShardPlace {
+  std::int64_t place = 0;
+  int ranks = 1;
+};
+
+/// FSDP1's: with use_orig_params views begin at multiples of 16 bytes (flat_param.py:
+/// _get_aligned_numel); else parameters follow each other.
+[[nodiscard]] std::int64_t fsdp1_alignment(const Strategy& strategy);
+
+/// What the optimizer of a rank is given, of flat parameters cut into equal shards: elements of
+/// each tensor.
 /// \param originals  the parameters' parts of the shard (use_orig_params); else the shards, with
 /// their padding.
 [[nodiscard]] std::vector<std::int64_t> trainable_shards(const Model& model, const FsdpUnits& units,
-                                                         std::int64_t alignment, int ranks,
-                                                         bool originals);
+                                                         std::int64_t alignment,
+                                                         const ShardPlace& place, bool originals);
+
+/// The rank whose shards hold most trainable elements, the lowest among equals.
+[[nodiscard]] Rank busiest_shard_rank(const Model& model, const FsdpUnits& units,
+                                      std::int64_t alignment, int ranks);
+
+/// Calls `visit(begin, end, shard)` for each trainable parameter: its elements in its unit's flat
+/// parameter, which is cut into shards of `shard` elements.
+void for_each_shard_cut(const Model& model, const FsdpUnits& units, std::int64_t alignment,
+                        int ranks,
+                        const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit);
 
 /// By unit: gradients of its parameters that arrive in one backward of `model`.
 [[nodiscard]] std::vector<int> arriving_gradients(const Model& model, const FsdpUnits& units);
@@ -54,7 +75,9 @@ struct FsdpUnits {
 /// Elements of one rank's piece, padded: ceil(rows / ranks) rows of dimension 0 (D3.1). A scalar is
 /// one row.
 [[nodiscard]] std::int64_t dim0_shard_elements(const Parameter& parameter, int ranks);
-/// The same without padding, of rank 0, which has the largest.
-[[nodiscard]] std::int64_t dim0_own_elements(const Parameter& parameter, int ranks);
+/// The same without padding: rank 0 has the largest, the last ones may have none.
+[[nodiscard]] std::int64_t dim0_own_elements(const Parameter& parameter, const ShardPlace& place);
+/// Ranks, from 0 on, whose pieces need no padding.
+[[nodiscard]] std::int64_t dim0_full_ranks(const Parameter& parameter, int ranks);
 
 }  // namespace zerosim

@@ -6,7 +6,7 @@
 namespace zerosim {
 
 GradientBucket::GradientBucket(const FrameworkContext& context, const FlatLayout& layout,
-                               std::function<void(BucketEntry&)> reduced)
+                               std::function<void(std::span<BucketEntry>)> reduced)
     : strategy_(context.strategy),
       zero_(context.strategy.zero),
       builder_(context.builder),
@@ -68,9 +68,7 @@ void GradientBucket::flush() {
     if (world_size_ > 1) {
       reduce();
     }
-    for (BucketEntry& entry : entries_) {
-      reduced_(entry);
-    }
+    reduced_(entries_);
   }
   entries_.clear();
   elements_ = 0;

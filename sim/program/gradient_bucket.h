@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "sim/program/flat_layout.h"
@@ -25,10 +26,11 @@ struct BucketEntry {
 class GradientBucket {
  public:
   /// \param layout   outlives the bucket
-  /// \param reduced  is called on the reduction stream's behalf for each gradient once its
-  ///                 collectives have been issued, in the order of arrival (B3.7)
+  /// \param reduced  is called on the reduction stream's behalf for the gradients of each flush
+  /// once
+  ///                 its collectives have been issued, in the order of arrival (B3.7)
   GradientBucket(const FrameworkContext& context, const FlatLayout& layout,
-                 std::function<void(BucketEntry&)> reduced);
+                 std::function<void(std::span<BucketEntry>)> reduced);
 
   /// Allocates the buffers unless they are there (B3.1): at the first gradient that a hook sees.
   void set_up();
@@ -65,7 +67,7 @@ class GradientBucket {
   const ZeroOptions& zero_;
   RankProgramBuilder& builder_;
   const FlatLayout& layout_;
-  std::function<void(BucketEntry&)> reduced_;
+  std::function<void(std::span<BucketEntry>)> reduced_;
   GroupId group_;
   int world_size_;
   int bytes_;  ///< of an element in the model's type

@@ -10,6 +10,9 @@ namespace {
 
 using Direction = Copy::Direction;
 
+// The test for overflow: is nan, is inf, either: a byte an element each (B5 item 1).
+constexpr int kMasks = 3;
+
 }  // namespace
 
 bool offloads_optimizer(const Strategy& strategy) {
@@ -31,11 +34,11 @@ void copy_number(RankProgramBuilder& builder, StreamId stream, Copy::Direction d
 }
 
 OptimizerOffload::OptimizerOffload(const FrameworkContext& context, const FlatLayout& layout,
-                                   Rank rank, StreamId reduction_stream)
+                                   StreamId reduction_stream)
     : strategy_(context.strategy),
       builder_(context.builder),
       layout_(layout),
-      rank_(rank.value()),
+      rank_(context.rank),
       reduction_stream_(reduction_stream),
       bytes_(dtype_bytes(model_dtype(strategy_.precision))),
       pinned_(strategy_.zero.offload_optimizer.pin_memory),
@@ -72,65 +75,126 @@ void OptimizerOffload::initialize(bool moments) {
 }
 
 void OptimizerOffload::keep(ParameterId id, const MicroBatch& micro) {
+  const KeptGradients sizes = with_others(id);
   if (accumulates_) {
-    accumulate(id, micro);
+    accumulate(id, sizes.whole, micro);
   }
   if (micro.boundary) {
-    measure_norm(id);
-    test_overflow(id);
-    copy_to_fp32_gradient(id);
+    measure_norm(id, sizes.own);
+    test_overflow(id, sizes.whole);
+    copy_to_fp32_gradient(id, sizes.own);
   }
+}
+
+/// What kernels do of this tensor and, once in a flush, of others: but for tensors that are left to
+/// `keep_for_others`, an element each.
+KeptGradients OptimizerOffload::with_others(ParameterId id) {
+  const KeptGradients sizes{elements(id) + others_.whole - others_.tensors,
+                            layout_.elements_on(id, rank_.value()) + others_.own - others_.tensors,
+                            1};
+  others_.whole = others_.own = others_.tensors;
+  return sizes;
 }
 
 // The whole parameter, although a part of it may be another rank's. At the boundary the sum goes
 // straight into the fp32 gradient.
-void OptimizerOffload::accumulate(ParameterId id, const MicroBatch& micro) {
+void OptimizerOffload::accumulate(ParameterId id, std::int64_t whole, const MicroBatch& micro) {
   BufferId& kept = accumulated_[id.index()];
   if (!kept.valid()) {
     kept = on_host(low(elements(id)), MemoryClass::Gradients, "accumulated_gradient", pinned_);
   }
+  move_accumulated(whole, micro);
+}
+
+void OptimizerOffload::move_accumulated(std::int64_t whole, const MicroBatch& micro) {
   if (micro.index > 0) {
-    copy(Direction::HostToDevice, low(elements(id)), "B6.2");
-    kernel("accumulate", low(elements(id)) * 3);
+    copy(Direction::HostToDevice, low(whole), "B6.2");
+    kernel("accumulate", low(whole) * 3);
   }
   if (!micro.boundary) {
-    copy(Direction::DeviceToHost, low(elements(id)), "B6.2");
+    copy(Direction::DeviceToHost, low(whole), "B6.2");
   }
 }
 
+void OptimizerOffload::keep_for_others(std::span<const ParameterId> flushed,
+                                       const MicroBatch& micro) {
+  if (micro.boundary) {
+    measured_.insert(measured_.end(), flushed.begin(), flushed.end());
+  }
+  // Tensor by tensor, as the host waits for each, and with it for the copy of the one before: all
+  // but the first as small as can be.
+  for (; others_.tensors > 0; --others_.tensors) {
+    const std::int64_t small = others_.tensors - 1;
+    keep_tensor(others_.whole - small, others_.own - small, micro);
+    others_.whole = others_.own = small;
+  }
+  others_ = {};
+}
+
+void OptimizerOffload::keep_tensor(std::int64_t whole, std::int64_t own, const MicroBatch& micro) {
+  if (accumulates_) {
+    move_accumulated(whole, micro);
+  }
+  if (!micro.boundary) {
+    return;
+  }
+  for (const std::string_view owner :
+       {"fp64_norm", "gradient_norm", "overflow_check", "fp32_gradient"}) {
+    builder_.visit_allocator(owner, reduction_stream_, "B6.2");
+  }
+  norm_kernel(own);
+  overflow_kernel(whole);
+  copy_number(builder_, reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
+  cast_kernel(own);
+  copy(Direction::DeviceToHost, Bytes(own) * kFp32, "B6.2");
+}
+
 // An fp64 copy of my slice; the norm stays on the device until the step.
-void OptimizerOffload::measure_norm(ParameterId id) {
-  const std::int64_t mine = layout_.elements_on(id, rank_);
+void OptimizerOffload::measure_norm(ParameterId id, std::int64_t own) {
+  const std::int64_t mine = layout_.elements_on(id, rank_.value());
   BufferId fp64 = builder_.allocate(Bytes(mine) * kFp64, MemoryClass::TemporaryBuffers, "fp64_norm",
                                     reduction_stream_, "B6.2");
-  kernel("gradient_norm", Bytes(mine) * (bytes_ + 2 * kFp64), 2);
+  norm_kernel(own);
   builder_.free(fp64, "B6.2");
   builder_.free(norms_[id.index()], "B6.2");
   norms_[id.index()] = builder_.allocate(Bytes(kFp64), MemoryClass::TemporaryBuffers,
                                          "gradient_norm", reduction_stream_, "B6.2");
 }
 
+void OptimizerOffload::norm_kernel(std::int64_t own) {
+  kernel("gradient_norm", Bytes(own) * (bytes_ + 2 * kFp64), 2);
+}
+
 // As without offload (B5 item 1), of the whole parameter, and the host reads the answer.
-void OptimizerOffload::test_overflow(ParameterId id) {
-  constexpr int kMasks = 3;  // is nan, is inf, either: a byte each
+void OptimizerOffload::test_overflow(ParameterId id, std::int64_t whole) {
   BufferId temporary =
       builder_.allocate(Bytes(elements(id)) * (kFp32 + kMasks), MemoryClass::TemporaryBuffers,
                         "overflow_check", reduction_stream_, "B6.2");
-  kernel("overflow_check", Bytes(elements(id)) * (bytes_ + 3 * kFp32 + kMasks), 6);
+  overflow_kernel(whole);
   copy_number(builder_, reduction_stream_, Direction::DeviceToHost, kFp32, "B6.2");
   builder_.free(temporary, "B6.2");
 }
 
-void OptimizerOffload::copy_to_fp32_gradient(ParameterId id) {
-  const std::int64_t mine = layout_.elements_on(id, rank_);
+void OptimizerOffload::overflow_kernel(std::int64_t whole) {
+  kernel("overflow_check", Bytes(whole) * (bytes_ + 3 * kFp32 + kMasks), 6);
+}
+
+void OptimizerOffload::copy_to_fp32_gradient(ParameterId id, std::int64_t own) {
+  const std::int64_t mine = layout_.elements_on(id, rank_.value());
   BufferId fp32;
   if (bytes_ != kFp32) {
     fp32 = builder_.allocate(Bytes(mine) * kFp32, MemoryClass::TemporaryBuffers, "fp32_gradient",
                              reduction_stream_, "B6.2");
-    kernel("cast", Bytes(mine) * (bytes_ + kFp32));
   }
-  copy(Direction::DeviceToHost, Bytes(mine) * kFp32, "B6.2");
+  cast_kernel(own);
+  copy(Direction::DeviceToHost, Bytes(own) * kFp32, "B6.2");
   builder_.free(fp32, "B6.2");
+}
+
+void OptimizerOffload::cast_kernel(std::int64_t own) {
+  if (bytes_ != kFp32) {
+    kernel("cast", Bytes(own) * (bytes_ + kFp32));
+  }
 }
 
 void OptimizerOffload::upload_overflow() {
@@ -138,12 +202,22 @@ void OptimizerOffload::upload_overflow() {
 }
 
 void OptimizerOffload::upload_norm(std::size_t group) {
-  for (const ParameterId id : layout_.groups[group].order) {
-    if (norms_[id.index()].valid()) {
-      copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp64, "B6.3");
-    }
+  for (int i = norms_to_read(group); i > 0; --i) {
+    copy_number(builder_, kComputeStream, Direction::DeviceToHost, kFp64, "B6.3");
   }
   copy_number(builder_, kComputeStream, Direction::HostToDevice, kFp32, "B6.3");
+}
+
+int OptimizerOffload::norms_to_read(std::size_t group) const {
+  int mine = 0;
+  std::vector<ParameterId> of_others;
+  for (const ParameterId id : layout_.groups[group].order) {
+    if (norms_[id.index()].valid()) ++mine;
+  }
+  for (const ParameterId id : measured_) {
+    if (layout_.group_of[id.index()] == static_cast<int>(group)) of_others.push_back(id);
+  }
+  return std::max(mine, most_kept_gradients(layout_, of_others).tensors);
 }
 
 void OptimizerOffload::read_norm() {
@@ -165,6 +239,7 @@ void OptimizerOffload::finish() {
   for (BufferId& norm : norms_) {
     builder_.free(norm, "B6.3");
   }
+  measured_.clear();
 }
 
 void OptimizerOffload::kernel(std::string_view name, Bytes bytes, int launches) {

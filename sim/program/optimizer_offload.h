@@ -19,12 +19,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "sim/program/adam.h"
 #include "sim/program/flat_layout.h"
 #include "sim/program/frameworks.h"
+#include "sim/program/local_pieces.h"
 
 namespace zerosim {
 
@@ -46,9 +48,8 @@ void copy_number(RankProgramBuilder& builder, StreamId stream, Copy::Direction d
 class OptimizerOffload {
  public:
   /// \param layout  outlives the object
-  /// \param rank    whose partition is looked at
   /// \param reduction_stream  where gradients are reduced and copied (0.6)
-  OptimizerOffload(const FrameworkContext& context, const FlatLayout& layout, Rank rank,
+  OptimizerOffload(const FrameworkContext& context, const FlatLayout& layout,
                    StreamId reduction_stream);
 
   /// Buffers that live between steps (B6.1); the moments come with the first update (B2.6), or
@@ -58,6 +59,14 @@ class OptimizerOffload {
   /// A gradient that touches my partition has been reduced (B6.2): it is accumulated on the host,
   /// or at the boundary measured, tested and copied into the fp32 gradient.
   void keep(ParameterId id, const MicroBatch& micro);
+  /// \name What other ranks keep of a flush beyond my part: the same kernels, copies and waits, but
+  /// no memory
+  ///@{
+  /// Before `keep` of the flush: the first of my tensors takes its sizes on.
+  void will_keep(const KeptGradients& others) { others_ = others; }
+  /// After it: what is left. \param flushed  the parameters of the flush
+  void keep_for_others(std::span<const ParameterId> flushed, const MicroBatch& micro);
+  ///@}
 
   /// \name The step (B6.3), in this order; the caller sends the messages in between
   ///@{
@@ -80,10 +89,17 @@ class OptimizerOffload {
     return layout_.elements_of[id.index()];
   }
   BufferId on_host(Bytes bytes, MemoryClass memory_class, std::string_view owner, bool pinned);
-  void accumulate(ParameterId id, const MicroBatch& micro);
-  void measure_norm(ParameterId id);
-  void test_overflow(ParameterId id);
-  void copy_to_fp32_gradient(ParameterId id);
+  [[nodiscard]] KeptGradients with_others(ParameterId id);
+  void accumulate(ParameterId id, std::int64_t whole, const MicroBatch& micro);
+  void measure_norm(ParameterId id, std::int64_t own);
+  void test_overflow(ParameterId id, std::int64_t whole);
+  void copy_to_fp32_gradient(ParameterId id, std::int64_t own);
+  void move_accumulated(std::int64_t whole, const MicroBatch& micro);
+  void keep_tensor(std::int64_t whole, std::int64_t own, const MicroBatch& micro);
+  void norm_kernel(std::int64_t own);
+  void overflow_kernel(std::int64_t whole);
+  void cast_kernel(std::int64_t own);
+  [[nodiscard]] int norms_to_read(std::size_t group) const;
   void kernel(std::string_view name, Bytes bytes, int launches = 1);
   void copy(Copy::Direction direction, Bytes bytes, std::string_view rule);
   void pass(std::string_view name, Bytes bytes);
@@ -91,7 +107,7 @@ class OptimizerOffload {
   const Strategy& strategy_;
   RankProgramBuilder& builder_;
   const FlatLayout& layout_;
-  std::int64_t rank_;
+  Rank rank_;
   StreamId reduction_stream_;
   int bytes_;         ///< of an element in the model's type
   bool pinned_;       ///< `pin_memory`
@@ -100,6 +116,8 @@ class OptimizerOffload {
   std::vector<BufferId> accumulated_;  ///< on the host, by parameter
   std::vector<Adam> adams_;            ///< by optimizer group
   std::vector<BufferId> norms_;        ///< on the device, by parameter: one fp64 number each
+  KeptGradients others_;               ///< that nothing has been done for yet
+  std::vector<ParameterId> measured_;  ///< by any rank in this step; if one stands for all
 };
 
 }  // namespace zerosim

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "sim/base/error.h"
+#include "sim/base/text.h"
 
 namespace zerosim {
 
@@ -156,6 +157,53 @@ void check_program(const Program& program) {
                "group exists");
     }
   }
+}
+
+namespace {
+
+/// The collectives of one communicator, in order.
+std::vector<const Collective*> calls_on(const RankProgram& rank, GroupId group) {
+  std::vector<const Collective*> calls;
+  for (const Op& op : rank.ops) {
+    if (op.kind != OpKind::Collective) continue;
+    const Collective& call = rank.collectives[static_cast<std::size_t>(op.payload)];
+    if (call.group == group) calls.push_back(&call);
+  }
+  return calls;
+}
+
+bool agree(const Collective& a, const Collective& b) {
+  return a.kind == b.kind && a.input_elements == b.input_elements &&
+         a.output_elements == b.output_elements && a.dtype == b.dtype &&
+         a.reduction == b.reduction && a.root == b.root && a.coalesced == b.coalesced;
+}
+
+std::string in_words(const std::vector<const Collective*>& calls, std::size_t index) {
+  if (index >= calls.size()) return "nothing";
+  const Collective& call = *calls[index];
+  return format("{} of {} elements", to_string(call.kind),
+                std::max(call.input_elements, call.output_elements));
+}
+
+}  // namespace
+
+std::optional<std::string> disagreement(const Program& program) {
+  const RankProgram& first = program.ranks.front();
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    const std::vector<const Collective*> expected = calls_on(first, GroupId(g));
+    for (const RankProgram& rank : program.ranks) {
+      const std::vector<const Collective*> found = calls_on(rank, GroupId(g));
+      const auto [mine, other] =
+          std::mismatch(expected.begin(), expected.end(), found.begin(), found.end(),
+                        [](const Collective* a, const Collective* b) { return agree(*a, *b); });
+      if (mine == expected.end() && other == found.end()) continue;
+      const auto index = static_cast<std::size_t>(mine - expected.begin());
+      return format("collective {} of {}: rank {} issues {}, rank {} {}", index,
+                    program.groups[g].name, first.representative.value(), in_words(expected, index),
+                    rank.representative.value(), in_words(found, index));
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace zerosim

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -225,7 +226,16 @@ struct ProcessGroup {
   int stride = 1;  ///< distance of neighbours; 1: consecutive ranks
 };
 
-/// Ordering of `ranks` is by representative; every class belongs to every group.
+/// Consecutive ranks that run one of a Program's programs (topology's RankRun, which this folder
+/// does not know).
+struct ProgramRun {
+  int first = 0;
+  int count = 1;
+  int program = 0;  ///< index into Program::ranks
+};
+
+/// Ordering of `ranks` is by representative; every class belongs to every group. All issue the same
+/// collectives, in the same order on every communicator.
 struct Program {
   std::string strategy;
   int world_size = 1;
@@ -236,6 +246,7 @@ struct Program {
   int warm_up_steps = 0;
   std::vector<ProcessGroup> groups;
   std::vector<RankProgram> ranks;
+  std::vector<ProgramRun> runs;  ///< all ranks in order; empty: all run the first
   std::vector<std::string> module_names;
   std::vector<std::string> parameter_names;
   std::int64_t parameter_elements = 0;  ///< Psi
@@ -249,5 +260,10 @@ struct Program {
 /// Checks what every builder promises: dependencies point backwards, payloads exist, each buffer is
 /// allocated before it is freed and at most once, streams exist. Aborts through ZS_CHECK otherwise.
 void check_program(const Program& program);
+
+/// The first collective on which two of the programs do not agree, in words; nothing if they all
+/// issue the same ones (kind, sizes, type, reduction, root, NCCL group) on every communicator, as
+/// they must lest the job hangs.
+[[nodiscard]] std::optional<std::string> disagreement(const Program& program);
 
 }  // namespace zerosim

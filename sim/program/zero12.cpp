@@ -4,6 +4,10 @@
 // `overlap_comm` in a walk after the backward (B3.2). What touches my partition is kept, the rest
 // dropped; the step updates my partition of each optimizer group and gathers the weights. With the
 // optimizer on the CPU, keeping and updating are those of optimizer_offload.h (B6).
+//
+// Where the program stands for all ranks, memory is that of its own rank, and kernels do what the
+// rank with most to do does: what others keep of a flush beyond my part is one more kernel after it
+// (local_pieces.h). Between two collectives no rank then takes longer.
 
 #include <algorithm>
 #include <optional>
@@ -14,6 +18,7 @@
 #include "sim/program/flat_layout.h"
 #include "sim/program/frameworks.h"
 #include "sim/program/gradient_bucket.h"
+#include "sim/program/local_pieces.h"
 #include "sim/program/model_loading.h"
 #include "sim/program/optimizer_offload.h"
 
@@ -23,16 +28,17 @@ namespace {
 
 class Zero12 : public FrameworkHooks {
  public:
-  Zero12(const FrameworkContext& context, FlatLayout layout, Rank rank)
+  Zero12(const FrameworkContext& context, FlatLayout layout)
       : model_(context.model),
         strategy_(context.strategy),
         zero_(context.strategy.zero),
         builder_(context.builder),
         group_(context.data_parallel),
         world_size_(context.world_size),
-        rank_(rank.value()),
+        rank_(context.rank),
         layout_(std::move(layout)),
-        bucket_(context, layout_, [this](BucketEntry& entry) { keep_my_part(entry); }),
+        bucket_(context, layout_,
+                [this](std::span<BucketEntry> entries) { keep_my_part(entries); }),
         bytes_(dtype_bytes(model_dtype(strategy_.precision))),
         local_bytes_(dtype_bytes(local_dtype())),
         local_gradients_(model_.parameters.size()),
@@ -40,21 +46,19 @@ class Zero12 : public FrameworkHooks {
         overflow_steps_(strategy_.precision == Precision::Fp16 ? strategy_.overflow_steps : 0),
         context_(context) {
     if (offloads_optimizer(strategy_)) {
-      offload_.emplace(context, layout_, rank, bucket_.reduction_stream());
+      offload_.emplace(context, layout_, bucket_.reduction_stream());
     }
     for (const FlatGroup& group : layout_.groups) {
       adams_.emplace_back(builder_, strategy_.optimizer, AdamTensors{{group.partition}}, "B2.4");
       MyPart& part = my_parts_.emplace_back();
       for (const ParameterId id : group.order) {
-        const std::int64_t mine = layout_.elements_on(id, rank_);
-        if (mine > 0) {
-          ++part.tensors;
-          my_parameters_.push_back(id);
-          part.largest_slice = std::max(part.largest_slice, mine);
-          part.gradient_elements += elements(id);
-        }
+        part.largest_slice = std::max(part.largest_slice, layout_.elements_on(id, rank_.value()));
+        trainable_.push_back(id);
       }
+      part.tensors = busiest(group.order).tensors;
     }
+    my_gradients_ = kept_gradients(layout_, trainable_, rank_);
+    kernel_gradients_ = busiest(trainable_);
   }
 
   void initialize() override {
@@ -111,10 +115,15 @@ class Zero12 : public FrameworkHooks {
  private:
   /// What one optimizer group has in my partition.
   struct MyPart {
-    int tensors = 0;
+    int tensors = 0;  ///< as kernels see them
     std::int64_t largest_slice = 0;
-    std::int64_t gradient_elements = 0;  ///< full sizes of parameters that touch it (B3.8)
   };
+
+  /// What kernels are to do of these parameters.
+  [[nodiscard]] KeptGradients busiest(std::span<const ParameterId> parameters) const {
+    return context_.stands_for_all ? most_kept_gradients(layout_, parameters)
+                                   : kept_gradients(layout_, parameters, rank_);
+  }
 
   void update_weights() {
     for (std::size_t i = 0; i < my_parts_.size(); ++i) {
@@ -145,20 +154,7 @@ class Zero12 : public FrameworkHooks {
   [[nodiscard]] bool reduces_in_hooks() const {
     return zero_.stage == 2 || (zero_.overlap_comm && micro_.boundary);
   }
-  [[nodiscard]] int my_tensors() const {
-    int tensors = 0;
-    for (const MyPart& part : my_parts_) {
-      tensors += part.tensors;
-    }
-    return std::max(1, tensors);
-  }
-  [[nodiscard]] std::int64_t my_gradient_elements() const {
-    std::int64_t sum = 0;
-    for (const MyPart& part : my_parts_) {
-      sum += part.gradient_elements;
-    }
-    return sum;
-  }
+  [[nodiscard]] int my_tensors() const { return std::max(1, kernel_gradients_.tensors); }
 
   // Stage 1 keeps full gradients over the window (B3.2): where autograd put them, or in tensors of
   // `grad_accum_dtype` (B3.11).
@@ -200,40 +196,71 @@ class Zero12 : public FrameworkHooks {
 
   // B3.7, B3.8: what touches my partition moves to the partition gradient buffer, whole; the rest
   // goes.
-  void keep_my_part(BucketEntry& entry) {
-    const bool mine = layout_.elements_on(entry.parameter, rank_) > 0;
-    if (mine && offload_) {
-      offload_->keep(entry.parameter, micro_);
-    } else if (mine) {
-      if (!new_partition_gradients_.valid()) {
-        new_partition_gradients_ =
-            builder_.allocate(low(my_gradient_elements()), MemoryClass::Gradients,
-                              "partition_gradients", bucket_.reduction_stream(), "B3.8");
-      }
-      builder_.kernel(bucket_.reduction_stream(),
-                      memory_kernel("copy_to_partition", low(elements(entry.parameter)) * 2),
-                      HostWork::BackwardLaunch, "B3.7");
+  void keep_my_part(std::span<BucketEntry> entries) {
+    std::vector<ParameterId> flushed;
+    for (const BucketEntry& entry : entries) {
+      flushed.push_back(entry.parameter);
     }
-    builder_.free(entry.gradient, "B3.7");
-    arrived_[entry.parameter.index()] = true;
+    if (offload_) {
+      offload_->will_keep(beyond(busiest(flushed), kept_gradients(layout_, flushed, rank_)));
+    }
+    for (BucketEntry& entry : entries) {
+      if (layout_.elements_on(entry.parameter, rank_.value()) > 0) keep(entry.parameter);
+      builder_.free(entry.gradient, "B3.7");
+      arrived_[entry.parameter.index()] = true;
+    }
+    if (context_.stands_for_all) keep_for_others(flushed);
+  }
+
+  void keep(ParameterId id) {
+    if (offload_) {
+      offload_->keep(id, micro_);
+      return;
+    }
+    if (!new_partition_gradients_.valid()) {
+      new_partition_gradients_ =
+          builder_.allocate(low(my_gradients_.whole), MemoryClass::Gradients, "partition_gradients",
+                            bucket_.reduction_stream(), "B3.8");
+    }
+    copy_to_partition(elements(id), 1);
+  }
+
+  void keep_for_others(std::span<const ParameterId> flushed) {
+    if (offload_) {
+      offload_->keep_for_others(flushed, micro_);
+      return;
+    }
+    const KeptGradients others = beyond(busiest(flushed), kept_gradients(layout_, flushed, rank_));
+    if (others.whole > 0) {
+      builder_.visit_allocator("partition_gradients", bucket_.reduction_stream(), "B3.8");
+      copy_to_partition(others.whole, std::max(1, others.tensors));
+    }
+  }
+
+  void copy_to_partition(std::int64_t whole, int tensors) {
+    builder_.kernel(bucket_.reduction_stream(),
+                    memory_kernel("copy_to_partition", low(whole) * 2, tensors),
+                    HostWork::BackwardLaunch, "B3.7");
   }
 
   // B3.9: parameters of my partition that got no gradient have zeros in the first micro batch of a
   // window, in the accumulation type.
   void make_up_missing() {
-    std::int64_t missing = 0;
-    int tensors = 0;
-    for (const ParameterId id : my_parameters_) {
-      if (!arrived_[id.index()]) {
-        missing += elements(id);
-        ++tensors;
-      }
+    std::vector<ParameterId> missing;
+    for (const ParameterId id : trainable_) {
+      if (!arrived_[id.index()]) missing.push_back(id);
     }
-    if (missing > 0) {
-      const Bytes zeros = Bytes(missing) * dtype_bytes(strategy_.grad_accum_dtype);
-      missing_gradients_ = builder_.allocate(zeros, MemoryClass::Gradients, "missing_gradients",
-                                             kComputeStream, "B3.9");
-      builder_.kernel(kComputeStream, memory_kernel("zero_gradients", zeros, tensors),
+    const auto zeros = [&](const KeptGradients& kept) {
+      return Bytes(kept.whole) * dtype_bytes(strategy_.grad_accum_dtype);
+    };
+    const KeptGradients mine = kept_gradients(layout_, missing, rank_);
+    const KeptGradients most = busiest(missing);
+    if (mine.whole > 0) {
+      missing_gradients_ = builder_.allocate(zeros(mine), MemoryClass::Gradients,
+                                             "missing_gradients", kComputeStream, "B3.9");
+    }
+    if (most.whole > 0) {
+      builder_.kernel(kComputeStream, memory_kernel("zero_gradients", zeros(most), most.tensors),
                       HostWork::KernelLaunch, "B3.9");
     }
   }
@@ -251,7 +278,7 @@ class Zero12 : public FrameworkHooks {
       make_up_missing();
     } else {
       builder_.kernel(kComputeStream,
-                      memory_kernel("accumulate", low(my_gradient_elements()) * 3, my_tensors()),
+                      memory_kernel("accumulate", low(kernel_gradients_.whole) * 3, my_tensors()),
                       HostWork::KernelLaunch, "B3.9");
       builder_.free(new_partition_gradients_, "B3.9");
     }
@@ -343,17 +370,19 @@ class Zero12 : public FrameworkHooks {
   RankProgramBuilder& builder_;
   GroupId group_;
   int world_size_;
-  std::int64_t rank_;
+  Rank rank_;
   FlatLayout layout_;
   GradientBucket bucket_;
   std::optional<OptimizerOffload> offload_;
   int bytes_;        ///< of an element in the model's type
   int local_bytes_;  ///< of an element of `local_gradients_`
   MicroBatch micro_;
-  std::vector<MyPart> my_parts_;            ///< by optimizer group
-  std::vector<BufferId> local_gradients_;   ///< stage 1, by parameter
-  std::vector<ParameterId> my_parameters_;  ///< with any element in my partition
-  std::vector<bool> arrived_;               ///< by parameter: reduced in this micro batch
+  std::vector<MyPart> my_parts_;           ///< by optimizer group
+  std::vector<BufferId> local_gradients_;  ///< stage 1, by parameter
+  std::vector<ParameterId> trainable_;     ///< in all flat tensors
+  KeptGradients my_gradients_;             ///< all of them, as memory sees them
+  KeptGradients kernel_gradients_;         ///< as kernels see them
+  std::vector<bool> arrived_;              ///< by parameter: reduced in this micro batch
   BufferId missing_gradients_;
   BufferId partition_gradients_;
   BufferId new_partition_gradients_;
@@ -365,8 +394,8 @@ class Zero12 : public FrameworkHooks {
 }  // namespace
 
 std::unique_ptr<FrameworkHooks> make_zero12(const FrameworkContext& context,
-                                            const FlatLayout& layout, Rank rank) {
-  return std::make_unique<Zero12>(context, layout, rank);
+                                            const FlatLayout& layout) {
+  return std::make_unique<Zero12>(context, layout);
 }
 
 }  // namespace zerosim

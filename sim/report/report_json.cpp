@@ -66,6 +66,30 @@ JsonValue memory_json(const MemoryReport& memory) {
   json["headroom"] = bytes(headroom(memory));
   json["host"] = bytes(memory.host);
   json["rank"] = memory.rank;
+  if (memory.least) {
+    json["least"]["rank"] = memory.least->rank;
+    json["least"]["peak_allocated"] = bytes(memory.least->peak_allocated);
+  }
+  return json;
+}
+
+JsonValue jitter_json(const JitterReport& jitter) {
+  JsonValue json(Json::objectValue);
+  json["repetitions"] = jitter.repetitions;
+  json["mean"] = seconds(jitter.mean);
+  json["deviation"] = seconds(jitter.deviation);
+  json["minimum"] = seconds(jitter.minimum);
+  json["maximum"] = seconds(jitter.maximum);
+  return json;
+}
+
+JsonValue folding_json(const FoldingReport& folding) {
+  JsonValue json(Json::objectValue);
+  json["mode"] = std::string(to_string(folding.mode));
+  json["ranks"] = folding.ranks;
+  json["classes"] = folding.classes;
+  json["programs"] = folding.programs;
+  json["links"] = folding.links;
   return json;
 }
 
@@ -79,6 +103,8 @@ JsonValue time_json(const TimeReport& time) {
   json["forward"] = seconds(time.forward);
   json["backward"] = seconds(time.backward);
   json["communication"] = seconds(time.communication);
+  json["rank"] = time.rank;
+  if (time.jitter) json["jitter"] = jitter_json(*time.jitter);
   return json;
 }
 
@@ -165,6 +191,7 @@ JsonValue strategy_json(const StrategyReport& report) {
   json["time"] = time_json(report.time);
   json["communication"] = communication_json(report.communication);
   json["throughput"] = throughput_json(report.throughput);
+  if (report.folding.classes > 0) json["folding"] = folding_json(report.folding);
   json["assumptions"] = strings(report.assumptions);
   json["warnings"] = warnings_json(report.warnings);
   return json;

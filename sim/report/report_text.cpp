@@ -102,6 +102,24 @@ Metrics time_metrics() {
   };
 }
 
+Metrics jitter_metrics(const std::vector<Report>& strategies) {
+  const bool any = std::any_of(strategies.begin(), strategies.end(),
+                               [](const Report& r) { return r.time.jitter.has_value(); });
+  if (!any) return {};
+  const auto figure = [](Seconds JitterReport::*field) {
+    return [field](const Report& r, int) {
+      return r.time.jitter ? milliseconds((*r.time.jitter).*field) : std::string("-");
+    };
+  };
+  return {
+      {"step of all repetitions (ms)", {}},
+      {"  mean", figure(&JitterReport::mean)},
+      {"  standard deviation", figure(&JitterReport::deviation)},
+      {"  shortest", figure(&JitterReport::minimum)},
+      {"  longest", figure(&JitterReport::maximum)},
+  };
+}
+
 Metrics rate_metrics() {
   return {
       {"tokens/s per GPU",
@@ -273,10 +291,34 @@ std::string memory_section(const MemoryReport& memory) {
       format("model states as the ZeRO paper counts them: {} GiB; logits at their largest: {} GiB",
              gib(memory.model_states), gib(memory.logits)) +
       "\n";
+  if (memory.least) {
+    out += format("rank {} holds least: {} GiB at its peak\n", memory.least->rank,
+                  gib(memory.least->peak_allocated));
+  }
   if (memory.host.count() > 0) {
     out += format("host memory: {} GiB of a node\n", gib(memory.host));
   }
   return out;
+}
+
+std::string jitter_sentence(const JitterReport& jitter) {
+  return format(
+      "the first of {} repetitions; over all of them {} ms on average, standard deviation "
+      "{} ms, from {} to {} ms\n",
+      jitter.repetitions, milliseconds(jitter.mean), milliseconds(jitter.deviation),
+      milliseconds(jitter.minimum), milliseconds(jitter.maximum));
+}
+
+std::string folding_sentence(const StrategyReport& report) {
+  const FoldingReport& folding = report.folding;
+  std::string text = format("{} rank class{} of {} rank{} and {} links simulated (--fold {})",
+                            folding.classes, folding.classes == 1 ? "" : "es", folding.ranks,
+                            folding.ranks == 1 ? "" : "s", folding.links, to_string(folding.mode));
+  if (folding.classes > 1) {
+    text += format("; times are those of rank {}, which waits least for communication",
+                   report.time.rank);
+  }
+  return wrap(text, kReportColumns);
 }
 
 std::string time_section(const TimeReport& time) {
@@ -330,7 +372,7 @@ std::string comparison_text(const Comparison& comparison, bool list_assumptions)
   std::string out = comparison_title(comparison) + "\n";
   out += strategy_table(comparison.strategies,
                         joined({verdict_metrics(), class_metrics(), total_metrics(), time_metrics(),
-                                rate_metrics()}));
+                                jitter_metrics(comparison.strategies), rate_metrics()}));
   if (!comparison.sentences.empty()) out += "\n";
   for (const std::string& sentence : comparison.sentences) out += wrap(sentence, kReportColumns);
   return out + warnings_text(comparison.strategies) +
@@ -361,7 +403,9 @@ std::string strategy_text(const StrategyReport& report, const Experiment& experi
       kReportColumns);
   out += "verdict: " + verdict_text(report.verdict, kReportColumns) + "\n\n";
   out += memory_section(report.memory) + "\n";
-  out += time_section(report.time) + "\n";
+  out += time_section(report.time);
+  if (report.time.jitter) out += wrap(jitter_sentence(*report.time.jitter), kReportColumns);
+  out += folding_sentence(report) + "\n";
   out += communication_section(report.communication) + "\n";
   out += throughput_section(report.throughput);
   return out + warnings_text({&report, 1}) + assumptions_text({&report, 1});

@@ -245,7 +245,7 @@ TEST(WaysOut, FullyShardedJobsOffloadBoth) {
 /// A bucket of 5e8 x 2 bytes is larger than the 335e6 parameters of bert-large: halved it holds as
 /// much, in less memory and no more time.
 TEST(FreeSavings, BucketsLargerThanTheModel) {
-  const Experiment experiment = experiment_of("bert-large", "dgx-a100-40", 4, 128);
+  const Experiment experiment = experiment_of("bert-large", "dgx-a100-40", 4, 256);
   TrainingFlags flags;
   flags.precision = Precision::Fp16;
   flags.micro_batch = 32;

@@ -133,6 +133,13 @@ INSTANTIATE_TEST_SUITE_P(
                  {"validate", "schedule", "no_such.json", "--overflow-steps", "-1"},
                  {"--overflow-steps: found \"-1\"", "at least 0"}},
         BadInput{"unknown_model", {"model", "--model", "llama-2-8b"}, {"llama-2-8b", "llama-2-7b"}},
+        BadInput{"misspelt_fold",
+                 compare({"--fold", "of"}),
+                 {"--fold: found \"of\", expected on, exact or off", "\"off\"?"}},
+        BadInput{
+            "rank_that_is_not_there",
+            {"schedule", "--model", "gpt2", "--world", "4", "--strategies", "zero2", "--rank", "4"},
+            {"--rank: found \"4\"", "at most 3"}},
         BadInput{"unknown_strategy", compare({"--strategies", "ddp,zreo2"}), {"zreo2", "zero2"}},
         BadInput{"batch_triple",
                  compare({"--ds-config", cli_data("ds_wrong_triple.json")}),

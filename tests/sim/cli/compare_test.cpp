@@ -116,6 +116,66 @@ TEST(RunCommand, WritesATraceForPerfetto) {
   EXPECT_THAT(outcome.error, HasSubstr("/no/such/folder/x.pftrace"));
 }
 
+/// The report of zero2 on an uneven cluster of 2 x 2 GPUs.
+JsonValue uneven_report(const std::string& cluster, const std::string& fold) {
+  return zerosim_json({"compare", "--model", cli_data("tiny_llama.json"), "--cluster",
+                       cli_data(cluster), "--strategies", "zero2", "--fold", fold})
+      .root()["strategies"][0];
+}
+
+// Rank 2 is uneven: with it rank 3 shares a node, ranks 0 and 1 are alike but for what they hold.
+TEST(CompareCommand, FoldsAsAsked) {
+  const JsonValue on = uneven_report("cluster_with_slow_gpu.json", "on");
+  const JsonValue exact = uneven_report("cluster_with_slow_gpu.json", "exact");
+  const JsonValue off = uneven_report("cluster_with_slow_gpu.json", "off");
+  EXPECT_EQ(on["folding"]["mode"], "on");
+  EXPECT_EQ(on["folding"]["ranks"], 4);
+  EXPECT_EQ(on["folding"]["classes"], 3);
+  EXPECT_EQ(on["folding"]["programs"], 2);  // of micro batches of 1 and of 3
+  EXPECT_EQ(exact["folding"]["programs"], 4);
+  EXPECT_EQ(off["folding"]["classes"], 4);
+  EXPECT_NEAR(exact["time"]["step"].asDouble() / off["time"]["step"].asDouble(), 1, 1e-9);
+  EXPECT_GE(on["time"]["step"].asDouble(), exact["time"]["step"].asDouble());
+  for (const JsonValue& report : {on, exact, off}) {
+    EXPECT_EQ(report["time"]["rank"], 2);
+    EXPECT_EQ(report["memory"]["rank"], 2);
+    EXPECT_EQ(report["memory"]["peak_allocated"], off["memory"]["peak_allocated"]);
+    // 3 x 1 + 3 samples a step.
+    EXPECT_NEAR(
+        report["throughput"]["samples_per_s"].asDouble() * report["time"]["step"].asDouble(), 6,
+        1e-9);
+  }
+}
+
+TEST(CompareCommand, RepeatsWithJitter) {
+  const JsonValue report = uneven_report("cluster_with_jitter.json", "on");
+  const JsonValue& jitter = report["time"]["jitter"];
+  EXPECT_EQ(jitter["repetitions"], 4);
+  EXPECT_LT(jitter["minimum"].asDouble(), jitter["mean"].asDouble());
+  EXPECT_LT(jitter["mean"].asDouble(), jitter["maximum"].asDouble());
+  EXPECT_GT(jitter["deviation"].asDouble(), 0);
+  EXPECT_EQ(report["folding"]["mode"], "off");
+  const std::vector<std::string> arguments = {"run",
+                                              "--model",
+                                              cli_data("tiny_llama.json"),
+                                              "--cluster",
+                                              cli_data("cluster_with_jitter.json"),
+                                              "--strategies",
+                                              "zero2"};
+  const Outcome text = run_zerosim(arguments);
+  EXPECT_THAT(text.out, HasSubstr("the first of 4 repetitions"));
+  EXPECT_EQ(text.out, run_zerosim(arguments).out);  // the same draws
+  EXPECT_EQ(text.error, "");                        // no progress where no terminal is
+}
+
+TEST(CompareCommand, DoesNotFoldWhatJitters) {
+  const Outcome outcome =
+      run_zerosim({"compare", "--model", cli_data("tiny_llama.json"), "--cluster",
+                   cli_data("cluster_with_jitter.json"), "--fold", "exact"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("expected off"));
+}
+
 TEST(ModelCommand, CountsParameters) {
   const JsonDocument json = zerosim_json({"model", "--model", "llama-2-7b"});
   // 2 x 32000 x 4096 + 32 x (4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096) + 4096.

@@ -89,5 +89,25 @@ TEST(ScheduleCommand, AllReducesEveryGradientOnceUnderDdp) {
   EXPECT_EQ(elements, model.root()["parameters"]["trainable"].asInt64());
 }
 
+// 10 parameters of a small Llama lie differently in the partitions of two ranks; messages are the
+// same.
+TEST(ScheduleCommand, ShowsTheRankThatIsAskedFor) {
+  std::vector<std::string> words = {"schedule", "--model", cli_data("tiny_llama.json"),
+                                    "--world",  "2",       "--strategies",
+                                    "zero2",    "--ops",   "all",
+                                    "--rank",   "0"};
+  const Outcome first = run_zerosim(words);
+  words.back() = "1";
+  const Outcome second = run_zerosim(words);
+  EXPECT_THAT(first.out, HasSubstr("rank 0"));
+  EXPECT_THAT(second.out, HasSubstr("rank 1"));
+  EXPECT_NE(first.out, second.out);
+  words[8] = "collectives";
+  words.back() = "0";
+  const JsonValue messages = zerosim_json(words).root()["collectives"];
+  words.back() = "1";
+  EXPECT_EQ(zerosim_json(words).root()["collectives"], messages);
+}
+
 }  // namespace
 }  // namespace zerosim::testing

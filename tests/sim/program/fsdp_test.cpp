@@ -512,37 +512,49 @@ TEST(FsdpUnits, SharedAcrossUnitsIsRefused) {
             "support; expected both uses in one unit");
 }
 
-// 10 elements on 4 ranks, shards of 3: [0, 4) trains: 3 and 1; [8, 10): 1 and 1. Rank 0 has most.
+// 10 elements on 4 ranks, shards of 3: [0, 4) trains: 3 and 1; [8, 10): 1 and 1. Rank 0 has most,
+// and every rank some.
 TEST(FsdpUnits, TheRankWithMostThatTrains) {
   Model model = test::chain({4, 4, 2});
   model.parameters[1].trainable = false;
   FsdpOptions options;
   options.wrap = FsdpWrap::None;
   const FsdpUnits units = fsdp_units(model, options);
-  EXPECT_THAT(trainable_shards(model, units, 1, 4, true), ElementsAre(3));
-  EXPECT_THAT(trainable_shards(model, units, 1, 4, false), ElementsAre(3));
+  EXPECT_EQ(busiest_shard_rank(model, units, 1, 4), Rank(0));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(trainable_shards(model, units, 1, {rank, 4}, true), ElementsAre(rank == 0 ? 3 : 1));
+    EXPECT_THAT(trainable_shards(model, units, 1, {rank, 4}, false), ElementsAre(3));
+  }
 }
 
 // The same, all of it training. On 2 ranks, shards of 5: rank 0 has 4 elements of the first
-// parameter and one of the second; without the originals the shard is one tensor.
+// parameter and one of the second, rank 1 the other three and the third; without the originals the
+// shard is one tensor.
 TEST(FsdpUnits, OriginalParametersAreTensorsOfTheirOwn) {
   const Model model = test::chain({4, 4, 2});
   FsdpOptions options;
   options.wrap = FsdpWrap::None;
   const FsdpUnits units = fsdp_units(model, options);
-  EXPECT_THAT(trainable_shards(model, units, 1, 2, true), ElementsAre(4, 1));
-  EXPECT_THAT(trainable_shards(model, units, 1, 2, false), ElementsAre(5));
+  EXPECT_THAT(trainable_shards(model, units, 1, {0, 2}, true), ElementsAre(4, 1));
+  EXPECT_THAT(trainable_shards(model, units, 1, {1, 2}, true), ElementsAre(3, 2));
+  EXPECT_THAT(trainable_shards(model, units, 1, {0, 2}, false), ElementsAre(5));
 }
 
-// D3.1: 10 rows of 3 on 4 ranks: 3 rows each, 9 elements; one row on 4: one each.
+// D3.1: 10 rows of 3 on 4 ranks: 3 rows each, 9 elements, but the last has one row; one row on 4:
+// the first has all of it.
 TEST(FsdpUnits, RowsAreSharded) {
   Parameter parameter;
   parameter.shape = {10, 3};
   parameter.elements = 30;
   EXPECT_EQ(dim0_shard_elements(parameter, 4), 9);
-  EXPECT_EQ(dim0_own_elements(parameter, 4), 9);
+  EXPECT_EQ(dim0_own_elements(parameter, {0, 4}), 9);
+  EXPECT_EQ(dim0_own_elements(parameter, {3, 4}), 3);
+  EXPECT_EQ(dim0_full_ranks(parameter, 4), 3);
   parameter.shape = {1, 30};
   EXPECT_EQ(dim0_shard_elements(parameter, 4), 30);
+  EXPECT_EQ(dim0_own_elements(parameter, {0, 4}), 30);
+  EXPECT_EQ(dim0_own_elements(parameter, {1, 4}), 0);
+  EXPECT_EQ(dim0_full_ranks(parameter, 4), 1);
   parameter.shape = {};
   parameter.elements = 1;
   EXPECT_EQ(dim0_shard_elements(parameter, 4), 1);

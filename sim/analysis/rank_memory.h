@@ -1,0 +1,32 @@
+/// \file
+/// Which ranks of a strategy hold most and least, where ranks differ (program/local_pieces.h).
+///
+/// At stages 1 and 2 a rank's buffer of kept gradients is as large as the parameters that touch its
+/// partition, and is there from the first of them that is reduced: what counts is how much it is
+/// and how early it comes, while activations are still there. A rank that comes later and keeps
+/// less than another one is neither the one with most, nor, the other way round, the one with
+/// least; of those that are left the programs are built and their allocations added up, in units of
+/// 512 bytes. (Where the optimizer is offloaded the largest parameter of a rank takes the place of
+/// their sum, as buffers are as large as it, one at a time.)
+///
+/// With FSDP it is the elements to update that differ, as moments do.
+///
+/// Not looked at: fragments of the caching allocator. `--fold exact` follows every class through
+/// it.
+#pragma once
+
+#include "sim/analysis/report.h"
+#include "sim/base/ids.h"
+#include "sim/strategy/strategy.h"
+
+namespace zerosim {
+
+struct MemoryRanks {
+  bool differ = false;  ///< if not, both are rank 0
+  Rank most{0};         ///< the lowest of those whose peak is the largest
+  Rank least{0};        ///< or the smallest
+};
+
+[[nodiscard]] MemoryRanks memory_ranks(const Experiment& experiment, const Strategy& strategy);
+
+}  // namespace zerosim
