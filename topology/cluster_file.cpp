@@ -167,6 +167,14 @@ std::string used_gpus_sentence(const Cluster& cluster) {
                 cluster.gpus_per_node, cluster.node.gpus, kept ? "keep" : "have", bus);
 }
 
+std::string settled_sentence(const Cluster& cluster) {
+  return format(
+      "perturbations: NCCL's rings use {:g} GB/s of every GPU inside a node in place of "
+      "{:g}, what the node with most NVLinks lost can carry",
+      ring_capacity(cluster.nccl()).gb_per_second(),
+      ring_capacity(cluster.node.nccl).gb_per_second());
+}
+
 /// 0 for a GPU that is not known.
 int compute_capability(const std::string& gpu) {
   for (const GpuSpec& spec : gpu_specs()) {
@@ -254,6 +262,8 @@ Cluster build(Description description) {
                cluster.used_nics, cluster.node.nics));
   }
   if (description.file) read_perturbations(*description.file, cluster);
+  settle_nccl(cluster);
+  if (cluster.settled) cluster.assumptions.push_back(settled_sentence(cluster));
   return cluster;
 }
 

@@ -90,9 +90,9 @@ std::string device_name(const HostParent& parent) {
   return format("{}{}", kind, parent.index);
 }
 
-class Writer {
+class NodeWriter {
  public:
-  explicit Writer(const Machine& machine)
+  explicit NodeWriter(const Machine& machine)
       : machine_(machine), gpu_(gpu_spec(machine.gpu)), graph_(build_node_graph(machine.shape)) {
     per_link_ = nvlink_rate() / std::max(gpu_.nvlink_links, 1);
   }
@@ -249,7 +249,7 @@ std::string cluster_file_text(const Machine& machine, const std::vector<std::str
   JsonValue file(Json::objectValue);
   file["version"] = 1;
   file["name"] = machine.name;
-  file["node"] = Writer(machine).node();
+  file["node"] = NodeWriter(machine).node();
   file["nodes"] = machine.nodes;
   if (machine.nvlink_domain_nodes > 1) {
     file["fabric"]["nvlink_domain_nodes"] = machine.nvlink_domain_nodes;

@@ -1,6 +1,7 @@
 // Graph files of NCCL's search: which channels it settled on.
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "sim/base/text.h"
@@ -101,7 +102,8 @@ class GraphFile {
                        : channels.between_nodes ? "ring channels between nodes"
                                                 : "ring channels on one node";
     node_.assumptions.push_back(format("NCCL: {} {} of {:g} GB/s each, as {} says", channels.count,
-                                       what, speed, xml_.file()));
+                                       what, speed,
+                                       std::filesystem::path(xml_.file()).filename().string()));
   }
 
   ImportedNode& node_;

@@ -42,7 +42,7 @@ constexpr std::array kNicModels = std::to_array<NicModel>({
 /// NCCL's rates between CPUs, GB/s (spec/nccl_cost.md section 3; src/graph/topo.cc).
 struct CpuLink {
   BytesPerSecond rate;
-  const char* name;
+  const char* name = "";
 };
 CpuLink cpu_link(const NcclCpu& cpu) {
   constexpr int kIntelFamily = 6, kSkylake = 85, kSapphireRapids = 143, kEmeraldRapids = 207;
@@ -381,11 +381,11 @@ class Import {
 
   void add_network(const GpuSpec& gpu) {
     Machine& machine = node_.machine;
-    const NcclNic* fastest = nullptr;
+    const NcclNic* fastest = &topology_.nics.front();
     for (const NcclNic& nic : topology_.nics) {
       const BytesPerSecond port = port_rate(nic, gpu);
       shape().nic_ports.push_back(port);
-      if (fastest != nullptr && port <= machine.nic_bandwidth) continue;
+      if (port <= machine.nic_bandwidth) continue;
       fastest = &nic;
       machine.nic_bandwidth = port;
     }

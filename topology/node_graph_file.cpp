@@ -77,8 +77,8 @@ class GraphReader {
     const int pcie_switch = number_after(below, "switch");
     if (pcie_switch >= 0 && pcie_switch < listed) return {DeviceKind::PcieSwitch, pcie_switch};
     device.fail("below",
-                format("found \"{}\", expected \"cpu0\" to \"cpu{}\"{}", below, shape_.sockets - 1,
-                       listed > 0 ? format(" or \"switch0\" to \"switch{}\"", listed - 1) : ""));
+                format(R"(found "{}", expected "cpu0" to "cpu{}"{})", below, shape_.sockets - 1,
+                       listed > 0 ? format(R"( or "switch0" to "switch{}")", listed - 1) : ""));
   }
 
   BytesPerSecond link(JsonObject& device) {

@@ -33,7 +33,7 @@ void for_each(const std::vector<int>& listed, int count, Body body) {
 struct Draft {
   RankFigures figures;
   double lost_share = 0;  ///< of the GPU's NVLinks
-  auto key() const {
+  [[nodiscard]] auto key() const {
     return std::tuple(figures.gpu, figures.gpu_speed, figures.memory_speed, figures.host_speed,
                       figures.intra, figures.host_link, lost_share);
   }

@@ -143,9 +143,9 @@ void settle_nccl(Cluster& cluster) {
   for (const Lost& lost : all) {
     const NodeShape left =
         meshed ? without_mesh_links(whole, lost) : without_switch_links(whole, lost, cluster.gpu());
-    SettledNccl found = settled_on(cluster, left);
+    const SettledNccl found = settled_on(cluster, left);
     if (!cluster.settled || ring_capacity(found.graph) < ring_capacity(cluster.settled->graph)) {
-      cluster.settled = std::move(found);
+      cluster.settled = found;
     }
   }
 }

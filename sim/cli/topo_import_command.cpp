@@ -66,12 +66,12 @@ class TopoImportCommand : public Command {
     // Reading it back also checks it.
     const Cluster cluster = parse_cluster(text, output_.empty() ? "imported cluster" : output_);
     if (!output_.empty()) write_file(output_, text);
-    for (const std::string& sentence : node.assumptions) std::cerr << "note: " << sentence << '\n';
     if (json_) {
       print(report(cluster, text));
-    } else {
-      print(output_.empty() ? text : summary(cluster));
+      return kYes;
     }
+    for (const std::string& sentence : node.assumptions) std::cerr << "note: " << sentence << '\n';
+    print(output_.empty() ? text : summary(cluster));
     return kYes;
   }
 

@@ -82,8 +82,8 @@ struct Machine::Impl {
   void add_host(std::vector<std::size_t>& places, std::size_t index, s4u::Host* host);
 
   s4u::Engine* engine = make_simgrid_engine();
-  std::vector<int> sm_counts;     ///< by kind
-  std::vector<int> first_pstate;  ///< by kind
+  std::vector<int> sm_counts;             ///< by kind
+  std::vector<std::size_t> first_pstate;  ///< by kind
   std::vector<Gpu> gpus;
   std::vector<Wire> wires;
   std::vector<s4u::Host*> sources, destinations;  ///< the grid's rows and columns
@@ -106,7 +106,7 @@ struct Machine::Impl {
 void Machine::Impl::create_gpus(s4u::NetZone& zone, int count) {
   std::vector<double> speeds;
   for (const int sms : sm_counts) {
-    first_pstate.push_back(static_cast<int>(speeds.size()));
+    first_pstate.push_back(speeds.size());
     for (int left = sms; left > 0; --left) speeds.push_back(kSmUnitsPerSecond * left / sms);
   }
   for (int i = 0; i < count; ++i) {
@@ -133,7 +133,7 @@ void Machine::Impl::create_links(s4u::NetZone& zone, int count) {
 void Machine::Impl::set_speed(Gpu& gpu) const {
   const auto kind = at_index(gpu.kind);
   const int held = std::clamp(gpu.held_sms, 0, sm_counts[kind] - 1);
-  const auto state = static_cast<unsigned long>(first_pstate[kind] + held);
+  const unsigned long state = first_pstate[kind] + static_cast<unsigned long>(held);
   if (state != gpu.host->get_pstate()) gpu.host->set_pstate(state);
 }
 

@@ -99,6 +99,7 @@ Program program_of(int classes) {
   program.groups = {{"WORLD", kMostClasses}};
   for (int r = 0; r < classes; ++r) {
     program.ranks.push_back(rank_of(r));
+    program.ranks.back().representative = Rank(r);
   }
   return program;
 }

@@ -5,6 +5,8 @@
 //     fold_bench            everything but the large unfolded runs
 //     fold_bench all        those of 1024 and 4096 GPUs, and a 7B step of 512, too
 //
+// and what one uneven part does to 512 GPUs.
+//
 // The workload: 32 layers of 404.8 MB of bf16 parameters, 4.3 ms forward and 8.6 ms backward each,
 // ZeRO stage 3: every layer is gathered ahead of its use, in backward again, where its gradient is
 // then reduce-scattered. Nodes of 8 GPUs: NVSwitch, 450 GB/s, and a NIC of 50 GB/s a GPU.
@@ -242,11 +244,77 @@ void step_table(bool large) {
   }
 }
 
+// ---- Uneven clusters ---------------------------------------------------------------------------
+
+struct Unevenness {
+  const char* name;
+  const char* keys;  ///< of the cluster file
+};
+
+const Unevenness kUneven[] = {
+    {"even", ""},
+    {"one GPU at 0.9", R"(, "perturbations": [{"nodes": 7, "gpus": 3, "speed": 0.9}])"},
+    {"one host at 0.5", R"(, "perturbations": [{"nodes": 7, "host_speed": 0.5}])"},
+    {"one NIC at half speed",
+     R"(, "perturbations": [{"link": "nic", "nodes": 7, "nics": 3, "bandwidth": 0.5}])"},
+    {"one NVLink lost",
+     R"(, "perturbations": [{"link": "nvlink", "nodes": 7, "gpus": 3, "lost_links": 1}])"},
+    {"9 NVLinks of one GPU lost",
+     R"(, "perturbations": [{"link": "nvlink", "nodes": 7, "gpus": 3, "lost_links": 9}])"},
+    {"10 GB/s of others on every NIC",
+     R"(, "perturbations": [{"link": "nic", "background": "10GB/s"}])"},
+    {"leaf-spine 2:1, nodes in order",
+     R"(, "fabric": {"kind": "leaf-spine", "nodes_per_leaf": 4, "oversubscription": 2})"},
+    {"leaf-spine 2:1, nodes scattered",
+     R"(, "fabric": {"kind": "leaf-spine", "nodes_per_leaf": 4, "oversubscription": 2,
+                      "placement": {"kind": "scattered"}})"},
+    {"the same, another job on the uplinks",
+     R"(, "fabric": {"kind": "leaf-spine", "nodes_per_leaf": 4, "oversubscription": 2,
+                      "placement": {"kind": "scattered"}},
+        "perturbations": [{"job": "other", "link": "fabric", "name": "leaf uplink",
+                           "bytes": "4GB", "period": "20ms"}])"},
+};
+
+double step_milliseconds(const Cluster& cluster, const char* strategy_name, int micro_batch) {
+  const Model model = load_model("llama-2-7b");
+  BatchShape batch;
+  batch.micro_batch = micro_batch;
+  batch.sequence = 4096;
+  const int gpus = cluster.world_size();
+  Strategy strategy = named_strategy(strategy_name, {}, gpus);
+  strategy.micro_batch = micro_batch;
+  const Program program = build_program(model, strategy, batch, {gpus, 2, 1});
+  Engine engine(cluster);
+  return engine.run(program).end.count() * 1e3;
+}
+
+void unevenness_table() {
+  std::printf(
+      "\nLlama-2-7B, sequence 4096, 512 GPUs (64 DGX H100): ms of a step\n%-46s %14s %14s %14s\n",
+      "", "zero3, batch 1", "zero3, batch 4", "zero1, batch 1");
+  for (const Unevenness& uneven : kUneven) {
+    std::printf("%-46s", uneven.name);
+    const std::string text =
+        format(R"({{"version": 1, "nodes": 64, "node": {{"preset": "dgx-h100"}}{}}})", uneven.keys);
+    const auto column = [&](const char* strategy, int micro_batch) {
+      in_child([&] {
+        const Cluster cluster = parse_cluster(text, "uneven.json");
+        std::printf(" %14.3f", step_milliseconds(cluster, strategy, micro_batch));
+      });
+    };
+    column("zero3", 1);
+    column("zero3", 4);
+    column("zero1", 1);
+    std::printf("\n");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const bool large = argc > 1 && std::string(argv[1]) == "all";
   workload_table(large);
   step_table(large);
+  unevenness_table();
   return 0;
 }

@@ -64,8 +64,9 @@ TEST_P(ClusterVariants, AreReadOrRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, ClusterVariants,
-                         testing::Values("superpod_h100.json", "cloud_leaf_spine.json",
-                                         "nvl72.json", "dragonfly_slingshot.json", "uneven.json"));
+                         testing::Values("drawn_a6000x3.json", "superpod_h100.json",
+                                         "cloud_leaf_spine.json", "nvl72.json",
+                                         "dragonfly_slingshot.json", "uneven.json"));
 
 }  // namespace
 }  // namespace zerosim

@@ -159,6 +159,14 @@ TEST(NodeGraphFile, UnevenMeshesDoNotTakeForever) {
   EXPECT_GE(cluster.node.nccl.ring_channels, 2);
 }
 
+TEST(NodeGraphFile, TheExampleLoads) {
+  const std::string file = ZEROSIM_SOURCE_DIR "/examples/clusters/drawn_a6000x3.json";
+  const Cluster all = load_cluster(file);
+  EXPECT_EQ(all.node.gpus, 3);
+  EXPECT_EQ(all.node.intra, IntraNode::PcieHostStaged);
+  EXPECT_EQ(load_cluster(file, -1, 2).node.intra, IntraNode::NvLinkMesh);  // the bridged pair
+}
+
 struct BadGraph {
   const char* graph;
   const char* rest;
