@@ -243,7 +243,10 @@ Program memory_program(const Experiment& experiment, const Strategy& strategy) {
   options.routing = experiment.routing;
   set_machine(experiment, options);
   const MemoryRanks ranks = memory_ranks(experiment, strategy);
-  if (ranks.differ) options.rank = ranks.most;
+  if (ranks.differ) {
+    options.rank = ranks.most.front();
+    options.variant_ranks = ranks.most;
+  }
   if (options.variants.empty()) options.pieces = LocalPieces::One;
   Program program = build_program(experiment.model, steady_strategy(strategy),
                                   batch_of(experiment, strategy), options);

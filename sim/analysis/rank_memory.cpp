@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "sim/analysis/memory_report.h"
@@ -24,43 +27,96 @@ struct Holding {
   std::int64_t elements = 0;
 };
 
+/// One rank of the job in two steps, of which the second has all that a steady one has.
+BuildOptions two_steps(const Experiment& experiment) {
+  BuildOptions options;
+  options.world_size = experiment.cluster.world_size();
+  options.first_step = 0;
+  options.steps = 2;
+  options.routing = experiment.routing;
+  set_machine(experiment, options);
+  options.pieces = LocalPieces::One;
+  return options;
+}
+
+Program program_of(const Experiment& experiment, const Strategy& strategy,
+                   std::optional<Rank> rank) {
+  BuildOptions options = two_steps(experiment);
+  options.rank = rank;
+  return build_program(experiment.model, steady_strategy(strategy), batch_of(experiment, strategy),
+                       options);
+}
+
+/// Peaks of ranks by replay, of the device, then of the host; each once.
+class Peaks {
+ public:
+  Peaks(const Experiment& experiment, const Strategy& strategy)
+      : experiment_(experiment), strategy_(strategy) {}
+
+  /// The first of the largest.
+  [[nodiscard]] Rank most(const std::set<Rank>& ranks) {
+    return *std::max_element(ranks.begin(), ranks.end(), lower());
+  }
+  /// The first of the smallest.
+  [[nodiscard]] Rank least(const std::set<Rank>& ranks) {
+    return *std::min_element(ranks.begin(), ranks.end(), lower());
+  }
+
+ private:
+  [[nodiscard]] std::pair<Bytes, Bytes> of(Rank rank) {
+    const auto known = peaks_.find(rank);
+    if (known != peaks_.end()) return known->second;
+    const MemoryPeak found = replay_memory(program_of(experiment_, strategy_, rank));
+    return peaks_[rank] = {found.allocated, found.host};
+  }
+  [[nodiscard]] std::function<bool(Rank, Rank)> lower() {
+    return [this](Rank a, Rank b) { return of(a) < of(b); };
+  }
+
+  const Experiment& experiment_;
+  const Strategy& strategy_;
+  std::map<Rank, std::pair<Bytes, Bytes>> peaks_;
+};
+
+/// Piece classes of one kind of variant, with the lowest rank of each that is of the kind.
+using KindRanks = std::vector<RankKind>;
+
+std::vector<KindRanks> by_variant(const Experiment& experiment, const PieceClasses& classes) {
+  std::vector<KindRanks> kinds;
+  for (const RankKind& kind : rank_kinds(classes, two_steps(experiment))) {
+    const auto variant = static_cast<std::size_t>(kind.variant);
+    if (variant >= kinds.size()) kinds.resize(variant + 1);
+    kinds[variant].push_back(kind);
+  }
+  return kinds;
+}
+
 class PartitionMemory {
  public:
   PartitionMemory(const Experiment& experiment, const Strategy& strategy, const FlatLayout& layout,
                   const PieceClasses& classes)
       : experiment_(experiment), strategy_(strategy), layout_(layout), classes_(classes) {}
 
-  MemoryRanks ranks() {
-    const std::vector<Holding> holdings = all_holdings();
-    std::set<Rank> most = {Rank(0), largest_slice()};
+  MemoryRanks ranks(const std::vector<KindRanks>& kinds) {
+    const std::map<ParameterId, int> flush_of = flushes();
+    Peaks peaks(experiment_, strategy_);
+    MemoryRanks ranks{true, {}, Rank(0)};
     std::set<Rank> least;
-    for (const Rank rank : front(holdings, 1)) most.insert(rank);
-    for (const Rank rank : front(holdings, -1)) least.insert(rank);
-    const auto lower = [&](Rank a, Rank b) { return peak(a) < peak(b); };
-    MemoryRanks ranks;
-    ranks.differ = true;
-    ranks.most = *std::max_element(most.begin(), most.end(), lower);  // the first of the largest
-    ranks.least = *std::min_element(least.begin(), least.end(), lower);
+    for (const KindRanks& kind : kinds) {
+      const std::vector<Holding> holdings = all_holdings(kind, flush_of);
+      std::set<Rank> most = {kind.front().rank, largest_slice(kind)};
+      for (const Rank rank : front(holdings, 1)) most.insert(rank);
+      for (const Rank rank : front(holdings, -1)) least.insert(rank);
+      ranks.most.push_back(peaks.most(most));
+    }
+    ranks.least = peaks.least(least);
     return ranks;
   }
 
  private:
-  [[nodiscard]] Program build(std::optional<Rank> rank) const {
-    BuildOptions options;
-    options.world_size = experiment_.cluster.world_size();
-    options.first_step = 0;
-    options.steps = 2;  // the second has all that a steady one has
-    options.routing = experiment_.routing;
-    set_machine(experiment_, options);
-    options.pieces = LocalPieces::One;
-    options.rank = rank;
-    return build_program(experiment_.model, steady_strategy(strategy_),
-                         batch_of(experiment_, strategy_), options);
-  }
-
   /// By parameter: the flush of the first micro batch that reduces it.
   [[nodiscard]] std::map<ParameterId, int> flushes() const {
-    const Program program = build(std::nullopt);
+    const Program program = program_of(experiment_, strategy_, std::nullopt);
     const RankProgram& rank = program.ranks.front();
     std::map<ParameterId, int> found;
     int flush = 0;
@@ -72,12 +128,13 @@ class PartitionMemory {
     return found;
   }
 
-  [[nodiscard]] std::vector<Holding> all_holdings() const {
-    const std::map<ParameterId, int> flush_of = flushes();
+  [[nodiscard]] std::vector<Holding> all_holdings(
+      const KindRanks& kind, const std::map<ParameterId, int>& flush_of) const {
     std::vector<Holding> holdings;
-    for (std::size_t i = 0; i < classes_.lowest.size(); ++i) {
+    for (const RankKind& one : kind) {
+      const auto i = static_cast<std::size_t>(one.piece_class);
       Holding& holding = holdings.emplace_back();
-      holding.rank = classes_.lowest[i];
+      holding.rank = one.rank;
       holding.flush = std::numeric_limits<int>::max();
       for (const ParameterId id : classes_.parameters[i]) {
         const auto flush = flush_of.find(id);
@@ -109,36 +166,45 @@ class PartitionMemory {
   }
 
   /// The rank with the largest piece of one parameter, of which the step makes copies (B5).
-  [[nodiscard]] Rank largest_slice() const {
+  [[nodiscard]] Rank largest_slice(const KindRanks& kind) const {
     std::pair<std::int64_t, std::int64_t> largest{-1, -1};
     Rank rank(0);
-    for (std::size_t i = 0; i < classes_.lowest.size(); ++i) {
+    for (const RankKind& one : kind) {
+      const auto i = static_cast<std::size_t>(one.piece_class);
       std::int64_t slice = 0;
       for (const ParameterId id : classes_.parameters[i]) {
-        slice = std::max(slice, layout_.elements_on(id, classes_.lowest[i].value()));
+        slice = std::max(slice, layout_.elements_on(id, one.rank.value()));
       }
       if (std::pair(slice, classes_.elements[i]) > largest) {
         largest = {slice, classes_.elements[i]};
-        rank = classes_.lowest[i];
+        rank = one.rank;
       }
     }
     return rank;
-  }
-
-  /// Of the device, then of the host.
-  std::pair<Bytes, Bytes> peak(Rank rank) {
-    const auto known = peaks_.find(rank);
-    if (known != peaks_.end()) return known->second;
-    const MemoryPeak found = replay_memory(build(rank));
-    return peaks_[rank] = {found.allocated, found.host};
   }
 
   const Experiment& experiment_;
   const Strategy& strategy_;
   const FlatLayout& layout_;
   const PieceClasses& classes_;
-  std::map<Rank, std::pair<Bytes, Bytes>> peaks_;
 };
+
+/// Of FSDP, where what counts is how many elements a rank updates.
+MemoryRanks ranks_by_elements(const Experiment& experiment, const Strategy& strategy,
+                              const PieceClasses& classes, const std::vector<KindRanks>& kinds) {
+  const auto fewer = [&](const RankKind& a, const RankKind& b) {
+    return classes.elements[static_cast<std::size_t>(a.piece_class)] <
+           classes.elements[static_cast<std::size_t>(b.piece_class)];
+  };
+  MemoryRanks ranks{true, {}, Rank(0)};
+  std::set<Rank> least;
+  for (const KindRanks& kind : kinds) {
+    ranks.most.push_back(std::max_element(kind.begin(), kind.end(), fewer)->rank);
+    least.insert(std::min_element(kind.begin(), kind.end(), fewer)->rank);
+  }
+  ranks.least = least.size() == 1 ? *least.begin() : Peaks(experiment, strategy).least(least);
+  return ranks;
+}
 
 }  // namespace
 
@@ -150,13 +216,9 @@ MemoryRanks memory_ranks(const Experiment& experiment, const Strategy& strategy)
       partitions ? flat_layout(experiment.model, strategy, world_size) : FlatLayout();
   const PieceClasses classes = piece_classes(experiment.model, strategy, layout, world_size);
   if (classes.lowest.size() == 1) return {};
-  if (partitions) return PartitionMemory(experiment, strategy, layout, classes).ranks();
-  const std::vector<std::int64_t>& elements = classes.elements;
-  const auto rank_at = [&](auto found) {
-    return classes.lowest[static_cast<std::size_t>(found - elements.begin())];
-  };
-  return {true, rank_at(std::max_element(elements.begin(), elements.end())),
-          rank_at(std::min_element(elements.begin(), elements.end()))};
+  const std::vector<KindRanks> kinds = by_variant(experiment, classes);
+  return partitions ? PartitionMemory(experiment, strategy, layout, classes).ranks(kinds)
+                    : ranks_by_elements(experiment, strategy, classes, kinds);
 }
 
 }  // namespace zerosim

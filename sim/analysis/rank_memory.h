@@ -11,9 +11,14 @@
 ///
 /// With FSDP it is the elements to update that differ, as moments do.
 ///
+/// On an uneven cluster (cluster_ranks.h) the search is made among the ranks of each kind of GPU
+/// and micro batch by themselves, as each kind runs a program of its own.
+///
 /// Not looked at: fragments of the caching allocator. `--fold exact` follows every class through
 /// it.
 #pragma once
+
+#include <vector>
 
 #include "sim/analysis/report.h"
 #include "sim/base/ids.h"
@@ -22,9 +27,10 @@
 namespace zerosim {
 
 struct MemoryRanks {
-  bool differ = false;  ///< if not, both are rank 0
-  Rank most{0};         ///< the lowest of those whose peak is the largest
-  Rank least{0};        ///< or the smallest
+  bool differ = false;  ///< if not, the ranks below are 0
+  /// Of each kind, by their lowest ranks: the lowest of those whose peak is the largest.
+  std::vector<Rank> most = {Rank(0)};
+  Rank least{0};  ///< of all kinds: the lowest of those whose peak is the smallest
 };
 
 [[nodiscard]] MemoryRanks memory_ranks(const Experiment& experiment, const Strategy& strategy);

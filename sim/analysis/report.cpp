@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <unistd.h>
@@ -138,30 +139,50 @@ constexpr double kBytesOfAnOperation = 57;
 /// As the engine numbers rank classes.
 constexpr int kMostRankClasses = 65'535;
 
-/// Whether every rank can be simulated; asked before folding, as that takes memory, too.
-void check_room(const Strategy& strategy, const Program& program) {
-  double operations = 0;
-  for (const RankRun& run : rank_runs(program)) {
-    operations += run.count * static_cast<double>(
-                                  program.ranks[static_cast<std::size_t>(run.program)].ops.size());
-  }
+double operations_of(const Program& program, int index) {
+  return static_cast<double>(program.ranks[static_cast<std::size_t>(index)].ops.size());
+}
+
+/// \param simulated   ranks or classes
+/// \param operations  of all of them
+void check_room(const Strategy& strategy, const std::string& simulated, int count,
+                double operations, const char* expected) {
   const double needed = operations * kBytesOfAnOperation;
   const double there =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const std::string asked = format("{}: {} ranks with {:.0f} operations each", strategy.name,
-                                   program.world_size, operations / program.world_size);
-  if (program.world_size > kMostRankClasses) {
+  const std::string asked =
+      format("{}: {} with {:.0f} operations each", strategy.name, simulated, operations / count);
+  if (count > kMostRankClasses) {
     throw ConfigError(
-        format("{} are more than the {} that can be simulated one by one (--fold off); expected "
-               "--fold on or exact, or fewer GPUs",
-               asked, kMostRankClasses));
+        format("{} are more than the {} that can be simulated one by one; expected {}, or fewer "
+               "GPUs",
+               asked, kMostRankClasses, expected));
   }
   if (needed > there) {
     throw ConfigError(
-        format("{} need about {:.0f} GB where every one is simulated (--fold off), this machine "
-               "has {:.0f} GB; expected --fold on or exact, fewer GPUs or a smaller model",
-               asked, needed / 1e9, there / 1e9));
+        format("{} need about {:.0f} GB where every one is simulated, this machine has {:.0f} GB; "
+               "expected {}, fewer GPUs or a smaller model",
+               asked, needed / 1e9, there / 1e9, expected));
   }
+}
+
+/// Before folding, as that takes memory, too.
+void check_room_unfolded(const Strategy& strategy, const Program& program) {
+  double operations = 0;
+  for (const RankRun& run : rank_runs(program)) {
+    operations += run.count * operations_of(program, run.program);
+  }
+  check_room(strategy, format("{} ranks (--fold off)", program.world_size), program.world_size,
+             operations, "--fold on or exact");
+}
+
+void check_room_folded(const Strategy& strategy, const Program& program, const Folding& folding,
+                       FoldMode mode) {
+  double operations = 0;
+  for (const RankClass& rank : folding.ranks) operations += operations_of(program, rank.program);
+  const auto classes = static_cast<int>(folding.ranks.size());
+  check_room(strategy, format("{} rank classes (--fold {})", classes, to_string(mode)), classes,
+             operations, mode == FoldMode::Exact ? "--fold on" : "fewer perturbations");
 }
 
 /// Built and folded.
@@ -179,16 +200,17 @@ Prepared prepare(const Experiment& experiment, const Strategy& strategy,
   BuildOptions build = build_options(experiment, strategy, options.first_steps);
   if (prepared.mode == FoldMode::On) {
     prepared.ranks = memory_ranks(experiment, strategy);
-    if (prepared.ranks.differ) build.rank = prepared.ranks.most;
+    if (prepared.ranks.differ) build.variant_ranks = prepared.ranks.most;
   } else {
     build.pieces = LocalPieces::Each;
   }
   prepared.program = build_program(experiment.model,
                                    options.first_steps > 0 ? strategy : steady_strategy(strategy),
                                    batch_of(experiment, strategy), build);
-  if (prepared.mode == FoldMode::Off) check_room(strategy, prepared.program);
+  if (prepared.mode == FoldMode::Off) check_room_unfolded(strategy, prepared.program);
   prepared.folding = fold(experiment.cluster, rank_runs(prepared.program),
                           group_patterns(prepared.program), prepared.mode);
+  check_room_folded(strategy, prepared.program, prepared.folding, prepared.mode);
   return prepared;
 }
 
@@ -227,29 +249,49 @@ std::vector<ObservedClass> observed_classes(const Experiment& experiment, const 
   return classes;
 }
 
+/// Whether the rank whose memory its program has is one of the class.
+bool has_own_memory(const Prepared& prepared, std::size_t rank_class) {
+  const RankClass& rank = prepared.folding.ranks[rank_class];
+  const Rank own = prepared.program.ranks[static_cast<std::size_t>(rank.program)].representative;
+  return class_of(prepared.folding, own.value()) == static_cast<int>(rank_class);
+}
+
 /// The rank that a class is reported as: that of its program where it is one of the class, as its
 /// memory is; else the lowest.
 Rank reported_rank(const Prepared& prepared, std::size_t rank_class) {
   const RankClass& rank = prepared.folding.ranks[rank_class];
-  const Rank own = prepared.program.ranks[static_cast<std::size_t>(rank.program)].representative;
-  const bool inside = class_of(prepared.folding, own.value()) == static_cast<int>(rank_class);
-  return inside && prepared.mode == FoldMode::On ? own : Rank(rank.representative);
+  if (prepared.mode != FoldMode::On || !has_own_memory(prepared, rank_class)) {
+    return Rank(rank.representative);
+  }
+  return prepared.program.ranks[static_cast<std::size_t>(rank.program)].representative;
+}
+
+/// Rank classes, those first that have their own memory and not that of a rank that runs the same
+/// program at another speed.
+std::vector<std::size_t> own_memory_first(const Prepared& prepared) {
+  std::vector<std::size_t> classes(prepared.folding.ranks.size());
+  std::iota(classes.begin(), classes.end(), std::size_t{0});
+  if (prepared.mode == FoldMode::On) {
+    std::stable_partition(classes.begin(), classes.end(),
+                          [&](std::size_t i) { return has_own_memory(prepared, i); });
+  }
+  return classes;
 }
 
 /// Of the worst rank class, the first of those that are as bad, and the least of all.
 MemoryReport worst_memory(const Experiment& experiment, const Strategy& strategy,
                           const Prepared& prepared, const AllocatorObserver& observer) {
   std::optional<MemoryReport> worst;
-  LeastMemory least;
-  for (std::size_t i = 0; i < prepared.folding.ranks.size(); ++i) {
+  std::optional<LeastMemory> least;
+  for (const std::size_t i : own_memory_first(prepared)) {
     const MemoryReport memory = memory_report(experiment, strategy, prepared.program, observer,
                                               {static_cast<int>(i), reported_rank(prepared, i)});
-    if (i == 0 || memory.peak_allocated < least.peak_allocated) {
-      least = {memory.rank, memory.peak_allocated};
+    if (!least || memory.peak_allocated < least->peak_allocated) {
+      least = LeastMemory{memory.rank, memory.peak_allocated};
     }
     if (!worst || is_worse(memory, *worst)) worst = memory;
   }
-  if (least.peak_allocated < worst->peak_allocated) worst->least = least;
+  if (least->peak_allocated < worst->peak_allocated) worst->least = least;
   return *worst;
 }
 

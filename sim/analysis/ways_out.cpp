@@ -187,6 +187,12 @@ EngineOptions room_for(const std::vector<const PlacedStrategy*>& jobs) {
   return engine_room(jobs.front()->experiment, strategies);
 }
 
+/// Of a cluster with jitter the first repetition, whose step is the one that reports give.
+Experiment once(Experiment experiment) {
+  experiment.cluster.perturbations.jitter.repetitions = 1;
+  return experiment;
+}
+
 /// Seconds of one step each, of jobs on one cluster, in one child; NaN for what is refused.
 std::vector<double> run_steps(const std::vector<const PlacedStrategy*>& jobs) {
   if (jobs.empty()) return {};
@@ -195,7 +201,8 @@ std::vector<double> run_steps(const std::vector<const PlacedStrategy*>& jobs) {
     std::string text;
     for (const PlacedStrategy* job : jobs) {
       try {
-        const Seconds step = simulate_strategy(job->experiment, job->strategy, engine).time.step;
+        const Seconds step =
+            simulate_strategy(once(job->experiment), job->strategy, engine).time.step;
         text += format("{} ", step.count());
       } catch (const ConfigError&) {
         text += "nan ";

@@ -33,8 +33,8 @@ struct WayOut {
 };
 
 struct WaysOutOptions {
-  /// Runs the steps, in children (isolate.h), and puts the ways in their order. A process that has
-  /// had an Engine cannot.
+  /// Runs the steps, with jitter the first repetition alone, in children (isolate.h), and puts the
+  /// ways in their order. A process that has had an Engine cannot.
   bool timed = false;
   /// How much less than now a change has to allocate at its peak, beside fitting: what a real run
   /// lacked although the simulated one fits.
@@ -57,7 +57,8 @@ struct WaysOutOptions {
 [[nodiscard]] std::vector<WayOut> free_savings(const Experiment& experiment,
                                                const Strategy& strategy);
 
-/// Optimizer steps of the same experiment in seconds, as simulated; not set where it is refused.
+/// An optimizer step of the same experiment in seconds, with jitter of its first repetition; not
+/// set where it is refused.
 [[nodiscard]] std::optional<Seconds> step_time(const Experiment& experiment,
                                                const Strategy& strategy);
 

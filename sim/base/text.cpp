@@ -17,6 +17,11 @@ std::size_t length_difference(std::string_view a, std::string_view b) {
   return a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
 }
 
+std::size_t common_prefix(std::string_view a, std::string_view b) {
+  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                                  a.begin());
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
@@ -27,7 +32,10 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
     const std::size_t distance = edit_distance(name, candidate);
     // Replacing every character is no resemblance.
     if (distance > allowed || distance >= std::max(name.size(), candidate.size())) continue;
-    if (nearest != nullptr && distance == allowed) continue;  // the first of equals stays
+    if (nearest != nullptr && distance == allowed &&
+        common_prefix(name, candidate) <= common_prefix(name, *nearest)) {
+      continue;
+    }
     nearest = &candidate;
     allowed = distance;
   }

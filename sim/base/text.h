@@ -13,8 +13,8 @@ namespace zerosim {
 
 using fmt::format;
 
-/// The candidate with the least Damerau-Levenshtein distance to `name`, or "" if none is within
-/// a third of its length (at least 2).
+/// The candidate of least Damerau-Levenshtein distance to `name`, of equals the one that begins so
+/// for longest, then the first; "" if none is within a third of its length (at least 2).
 [[nodiscard]] std::string nearest_name(std::string_view name,
                                        std::span<const std::string> candidates);
 

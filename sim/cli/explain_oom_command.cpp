@@ -2,9 +2,12 @@
 #include <cmath>
 #include <iostream>
 #include <iterator>
+#include <string>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
+#include "sim/analysis/cluster_ranks.h"
 #include "sim/analysis/explain_oom.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
@@ -38,6 +41,29 @@ bool is_answered(const OomExplanation& explanation) {
                      [](const WayOut& way) { return way.is_enough; });
 }
 
+/// Apart, as a share of what the GPU has.
+double distance(Bytes message, Bytes gpu) {
+  return std::abs(message.gib() - gpu.gib()) / gpu.gib();
+}
+
+/// Which of the cluster's GPUs the message is of: that of its rank, else the kind that is nearest
+/// to it.
+std::string kind_of_message(const OomMessage& message, const Cluster& cluster) {
+  const std::vector<GpuRun> runs = gpu_runs(cluster);
+  if (message.rank) {
+    for (const GpuRun& run : runs) {
+      if (*message.rank >= run.first && *message.rank < run.first + run.count) return run.kind;
+    }
+  }
+  if (!message.total) return cluster.node.gpu;
+  const auto nearest =
+      std::min_element(runs.begin(), runs.end(), [&](const GpuRun& a, const GpuRun& b) {
+        return distance(message.total->bytes, gpu_memory_of(cluster, a.kind)) <
+               distance(message.total->bytes, gpu_memory_of(cluster, b.kind));
+      });
+  return nearest->kind;
+}
+
 /// Where the message cannot be of the job's cluster. \param cluster  as given, not as the message
 /// has it.
 void add_contradictions(const OomMessage& message, const Cluster& cluster,
@@ -45,12 +71,15 @@ void add_contradictions(const OomMessage& message, const Cluster& cluster,
   // Vendors' GB are 10^9 bytes or 2^30, 7.4 % more: a V100 of 16 GB has 14.9 GiB by the first and
   // reports 15.78. What a driver reserves is less.
   constexpr double kApart = 0.075;
-  const Bytes given = cluster.gpu_memory();
-  if (message.total && std::abs(message.total->bytes.gib() - given.gib()) > kApart * given.gib()) {
-    hints.push_back(
-        format("The message is of a GPU of {:.2f} GiB, those of the cluster have {:.2f}: another "
-               "--cluster? The message's is used.",
-               message.total->bytes.gib(), given.gib()));
+  const std::string kind = kind_of_message(message, cluster);
+  const Bytes given = gpu_memory_of(cluster, kind);
+  if (message.total && distance(message.total->bytes, given) > kApart) {
+    std::string hint = format(
+        "The message is of a GPU of {:.2f} GiB, those of the cluster have {:.2f}: another "
+        "--cluster?",
+        message.total->bytes.gib(), given.gib());
+    if (kind == cluster.node.gpu) hint += " The message's is used.";
+    hints.push_back(std::move(hint));
   }
   if (message.rank && *message.rank >= cluster.world_size()) {
     hints.push_back(format(
@@ -128,7 +157,11 @@ class ExplainOomCommand : public Command {
       add_contradictions(report.messages.front(), given.experiment.cluster, report.hints);
     }
     // What the message says of the GPU is nearer than what its kind has.
-    if (figures.total) given.experiment.cluster.node.gpu_memory = figures.total->bytes;
+    Cluster& cluster = given.experiment.cluster;
+    if (figures.total && (report.messages.empty() ||
+                          kind_of_message(report.messages.front(), cluster) == cluster.node.gpu)) {
+      cluster.node.gpu_memory = figures.total->bytes;
+    }
     const std::vector<Strategy> strategies = load_strategies(flags_, given, {});
     if (strategies.size() != 1) {
       throw ConfigError(format(

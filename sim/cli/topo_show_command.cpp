@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/analysis/cluster_ranks.h"
+#include "sim/analysis/memory_report.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
@@ -45,7 +47,7 @@ class TopoShowCommand : public Command {
     const std::optional<Classes> classes = classes_of(cluster);
     if (json_) {
       JsonValue json = topology_json(cluster, summary);
-      if (classes) json["classes"] = folding_json(classes->folding, classes->groups);
+      if (classes) json["classes"] = folding_json(classes->folding, classes->names);
       print(json);
     } else {
       print(text(cluster, summary, classes));
@@ -54,10 +56,10 @@ class TopoShowCommand : public Command {
   }
 
  private:
-  /// What is simulated once, and the names of the communicators that say so.
+  /// What is simulated once, and what its parts are called.
   struct Classes {
     Folding folding;
-    std::vector<std::string> groups;
+    FoldingNames names;
   };
 
   void check_form() const {
@@ -87,19 +89,42 @@ class TopoShowCommand : public Command {
     const int world = cluster.world_size();
     Classes classes;
     std::vector<GroupPattern> patterns{{world, 1}};
-    classes.groups = {"all ranks"};
+    classes.names.groups = {"all ranks"};
     if (cluster.nodes > 1 && cluster.gpus_per_node > 1) {
       patterns.push_back({cluster.gpus_per_node, 1});
-      classes.groups.emplace_back("node");
+      classes.names.groups.emplace_back("node");
     }
-    classes.folding = fold(cluster, {{0, world, 0}}, patterns, FoldMode::Exact);
+    const std::vector<RankRun> runs = runs_by_micro_batch(cluster, classes.names.micro_batches);
+    classes.folding = fold(cluster, runs, patterns, FoldMode::Exact);
     return classes;
+  }
+
+  /// One program for each size of micro batch.
+  [[nodiscard]] static std::vector<RankRun> runs_by_micro_batch(const Cluster& cluster,
+                                                                std::vector<std::int64_t>& sizes) {
+    std::vector<RankRun> runs;
+    for (const GpuRun& run : gpu_runs(cluster)) {
+      const auto known = std::find(sizes.begin(), sizes.end(), run.micro_batch);
+      runs.push_back({run.first, run.count, static_cast<int>(known - sizes.begin())});
+      if (known == sizes.end()) sizes.push_back(run.micro_batch);
+    }
+    return runs;
+  }
+
+  [[nodiscard]] static std::int64_t micro_batch_of(const Cluster& cluster, Rank rank) {
+    for (const GpuRun& run : gpu_runs(cluster)) {
+      if (rank.value() < run.first + run.count) return run.micro_batch;
+    }
+    return 0;
   }
 
   [[nodiscard]] Classes classes_of_strategy(const Cluster& cluster) const {
     const Program program = program_of(cluster);
     Classes classes;
-    for (const ProcessGroup& group : program.groups) classes.groups.push_back(group.name);
+    for (const RankProgram& rank : program.ranks) {
+      classes.names.micro_batches.push_back(micro_batch_of(cluster, rank.representative));
+    }
+    for (const ProcessGroup& group : program.groups) classes.names.groups.push_back(group.name);
     classes.folding = fold(cluster, rank_runs(program), group_patterns(program), FoldMode::Exact);
     return classes;
   }
@@ -112,6 +137,8 @@ class TopoShowCommand : public Command {
     const BatchShape batch = batch_shape(flags, model, assumptions);
     BuildOptions options;
     options.world_size = cluster.world_size();
+    options.pieces = LocalPieces::Each;
+    options.variants = rank_variants(cluster, kContextMemory.cuda);
     options.routing = routing_of(flags, model, assumptions);
     const std::vector<Strategy> strategies =
         load_strategies(flags, model, options.world_size, {}, assumptions);
@@ -129,7 +156,7 @@ class TopoShowCommand : public Command {
     out += as_ == "tree" ? topology_tree(cluster) : topology_matrix(cluster);
     out += "\n" + topology_summary(cluster, summary);
     if (classes) {
-      out += "\n" + folding_text(classes->folding, classes->groups);
+      out += "\n" + folding_text(classes->folding, classes->names);
       if (cluster.must_not_fold()) {
         out += wrap(
             "jitter or hashed flows: every rank is simulated; these are the classes before that",

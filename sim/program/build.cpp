@@ -212,16 +212,9 @@ Variants variants_of(const BuildOptions& options) {
   return variants;
 }
 
-/// One program that is to be built.
-struct PlannedRank {
-  int piece_class = 0;
-  int variant = 0;
-  Rank rank{0};  ///< whose pieces
-  int ranks = 0;
-};
-
+/// The programs that are to be built; `rank` is whose pieces each has.
 struct Plan {
-  std::vector<PlannedRank> programs;
+  std::vector<RankKind> programs;
   std::vector<ProgramRun> runs;
 };
 
@@ -252,10 +245,10 @@ Plan plan_of(const PieceClasses& pieces, const Variants& variants) {
 }
 
 /// The program of the ranks among which `rank` is becomes its own.
-PlannedRank& follow(Plan& plan, Rank rank) {
+RankKind& follow(Plan& plan, Rank rank) {
   for (const ProgramRun& run : plan.runs) {
     if (rank.value() >= run.first && rank.value() < run.first + run.count) {
-      PlannedRank& own = plan.programs[static_cast<std::size_t>(run.program)];
+      RankKind& own = plan.programs[static_cast<std::size_t>(run.program)];
       own.rank = rank;
       return own;
     }
@@ -264,8 +257,8 @@ PlannedRank& follow(Plan& plan, Rank rank) {
                            plan.runs.back().first + plan.runs.back().count - 1));
 }
 
-void keep_only(Plan& plan, const PlannedRank& planned) {
-  plan.programs = {PlannedRank(planned)};
+void keep_only(Plan& plan, const RankKind& planned) {
+  plan.programs = {RankKind(planned)};
   plan.runs.clear();
 }
 
@@ -299,11 +292,14 @@ class ProgramAssembler {
     }
     Plan plan = plan_of(pieces, variants);
     if (!each) {
-      PlannedRank& followed = follow(plan, standing_rank());
+      RankKind& followed = follow(plan, standing_rank());
       if (options_.pieces == LocalPieces::One) keep_only(plan, followed);
     }
+    if (options_.pieces == LocalPieces::Largest) {
+      for (const Rank rank : options_.variant_ranks) follow(plan, rank);
+    }
     begin();
-    for (const PlannedRank& planned : plan.programs) {
+    for (const RankKind& planned : plan.programs) {
       build(planned, variants.kinds[static_cast<std::size_t>(planned.variant)]);
     }
     program_.runs = std::move(plan.runs);
@@ -327,7 +323,7 @@ class ProgramAssembler {
         Bytes(program_.parameter_elements) * dtype_bytes(communicated_weights(strategy_));
   }
 
-  void build(const PlannedRank& planned, const RankVariant& variant) {
+  void build(const RankKind& planned, const RankVariant& variant) {
     Strategy strategy = strategy_;
     BatchShape batch = batch_;
     if (variant.micro_batch > 0) strategy.micro_batch = batch.micro_batch = variant.micro_batch;
@@ -353,7 +349,7 @@ class ProgramAssembler {
     program_.ranks.push_back(builder.finish());
   }
 
-  [[nodiscard]] FrameworkContext context_of(const PlannedRank& planned, const RankVariant& variant,
+  [[nodiscard]] FrameworkContext context_of(const RankKind& planned, const RankVariant& variant,
                                             const Model& model, const Strategy& strategy,
                                             RankProgramBuilder& builder, RoutedModels& routed) {
     const GroupId world(0);
@@ -375,6 +371,15 @@ class ProgramAssembler {
             options_.pieces == LocalPieces::Largest && options_.world_size > 1};
   }
 
+  /// "3", or of several kinds of variants "3 or 8".
+  [[nodiscard]] std::string representatives() const {
+    std::vector<std::string> ranks;
+    for (const RankProgram& rank : program_.ranks) {
+      ranks.push_back(std::to_string(rank.representative.value()));
+    }
+    return join(ranks, " or ");
+  }
+
   void finish() {
     if (options_.pieces == LocalPieces::Largest && options_.world_size > 1 &&
         cuts_flat_tensors(strategy_)) {
@@ -382,7 +387,7 @@ class ProgramAssembler {
           "ranks, which hold pieces of other parameters, are simulated as one: between any two "
           "collectives its kernels are those of the rank that has most to do, its memory is that "
           "of rank {} (--fold exact tells them apart)",
-          program_.ranks.front().representative.value()));
+          representatives()));
     }
     if (recomputes_blocks(strategy_.checkpointing)) {
       program_.assumptions.push_back(checkpointing_assumption(strategy_));
@@ -413,6 +418,10 @@ class ProgramAssembler {
 };
 
 }  // namespace
+
+std::vector<RankKind> rank_kinds(const PieceClasses& pieces, const BuildOptions& options) {
+  return plan_of(pieces, variants_of(options)).programs;
+}
 
 Program build_program(const Model& model, const Strategy& strategy, const BatchShape& batch,
                       const BuildOptions& options) {

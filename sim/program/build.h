@@ -10,6 +10,7 @@
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
 #include "sim/model/routing.h"
+#include "sim/program/local_pieces.h"
 #include "sim/program/program.h"
 #include "sim/strategy/strategy.h"
 
@@ -17,9 +18,10 @@ namespace zerosim {
 
 /// How ranks whose local pieces differ (local_pieces.h) are built.
 enum class LocalPieces {
-  /// One program for all. It has the memory of one of them, BuildOptions::rank, and kernels,
-  /// copies and launches of the rank that has most to do, between any two collectives: no rank
-  /// takes longer (of FSDP with use_orig_params: but for launches of more, smaller tensors).
+  /// One program for all, or for each kind of variant. It has the memory of one of them,
+  /// BuildOptions::rank or one of variant_ranks, and kernels, copies and launches of the rank that
+  /// has most to do, between any two collectives: no rank takes longer (of FSDP with
+  /// use_orig_params: but for launches of more, smaller tensors).
   Largest,
   /// One program for each class of ranks with the same pieces.
   Each,
@@ -51,16 +53,32 @@ struct BuildOptions {
   /// With LocalPieces::Largest: whose memory it is; with One: which. Unset: the rank of the largest
   /// partition gradient buffer (B3.8), with FSDP that of the most elements to update.
   std::optional<Rank> rank{};
+  /// With LocalPieces::Largest: whose memory the programs have whose ranks they are among; the
+  /// later of two counts. A program with none has that of `rank` or, where that is not its own
+  /// either, of its lowest.
+  std::vector<Rank> variant_ranks{};
   /// In order, without overlap; ranks in none are as the strategy and these options say.
   std::vector<RankVariant> variants{};
 };
+
+/// Ranks of one piece class and one kind of variant: what a program depends on.
+struct RankKind {
+  int piece_class = 0;
+  int variant = 0;  ///< kind of variant, numbered by first rank
+  Rank rank{0};     ///< the lowest
+  int ranks = 0;
+};
+
+/// Every pair that some rank has, by lowest rank.
+[[nodiscard]] std::vector<RankKind> rank_kinds(const PieceClasses& pieces,
+                                               const BuildOptions& options);
 
 /// \param batch  as one rank sees it; `batch.micro_batch` and `strategy.micro_batch` agree.
 /// Experts get their tokens here: the same on every rank, and in every micro batch unless the
 /// routing names micro steps; at stage 3 leaf modules are folded.
 ///
 /// Ranks that differ, by their pieces or as variants, run programs of their own, listed by their
-/// lowest ranks (with LocalPieces::Largest: by BuildOptions::rank, where it is one of them). Those
+/// lowest ranks (with LocalPieces::Largest each stands for the rank whose memory it has). Those
 /// agree on all collectives.
 /// \throws ConfigError  if variants issue different collectives, as experts that only some ranks
 ///                      use may make them;

@@ -24,9 +24,19 @@ std::string gb_per_second(const Folding& folding, int link) {
   return format("{:.4g} GB/s", rate.gb_per_second());
 }
 
+/// "micro batch 4" where that differs, else "program 1".
+std::string program_difference(const FoldingNames& names, int program, int usual) {
+  if (names.micro_batches.empty()) return format("program {}", program);
+  const std::int64_t samples = names.micro_batches[static_cast<std::size_t>(program)];
+  if (samples == names.micro_batches[static_cast<std::size_t>(usual)]) {
+    return format("program {}", program);
+  }
+  return samples == 0 ? "micro batch of the strategy" : format("micro batch {}", samples);
+}
+
 /// Figures of the ranks themselves.
-std::vector<std::string> own_differences(const Folding& folding, const RankClass& ranks,
-                                         const RankClass& usual) {
+std::vector<std::string> own_differences(const Folding& folding, const FoldingNames& names,
+                                         const RankClass& ranks, const RankClass& usual) {
   std::vector<std::string> all;
   if (ranks.gpu != usual.gpu) all.push_back(folding.gpus[static_cast<std::size_t>(ranks.gpu)]);
   const auto speed = [&](const char* what, double value, double other) {
@@ -41,25 +51,27 @@ std::vector<std::string> own_differences(const Folding& folding, const RankClass
   };
   link("rings", ranks.intra_link, usual.intra_link);
   link("host to device", ranks.host_to_device, usual.host_to_device);
-  if (ranks.program != usual.program) all.push_back(format("program {}", ranks.program));
+  if (ranks.program != usual.program) {
+    all.push_back(program_difference(names, ranks.program, usual.program));
+  }
   return all;
 }
 
 bool differs_by_itself(const Folding& folding, int rank_class, int usual) {
-  return !own_differences(folding, rank_class_of(folding, rank_class),
+  return !own_differences(folding, {}, rank_class_of(folding, rank_class),
                           rank_class_of(folding, usual))
               .empty();
 }
 
 const InstanceClass& instance(const Folding& folding, std::size_t group, int rank_class) {
   const int index = folding.instance_of[group][static_cast<std::size_t>(rank_class)];
-  return folding.groups[group][static_cast<std::size_t>(index)];
+  return folding.names.groups[group][static_cast<std::size_t>(index)];
 }
 
 /// "with rank 17 in node": the smallest communicator in which it meets a class that is special by
 /// itself, where the usual ranks' instance holds none such.
-std::string by_company(const Folding& folding, const std::vector<std::string>& groups,
-                       int rank_class, int usual) {
+std::string by_company(const Folding& folding, const FoldingNames& names, int rank_class,
+                       int usual) {
   std::size_t fewest = 0;
   std::string text;
   for (std::size_t group = 0; group < folding.groups.size(); ++group) {
@@ -72,7 +84,7 @@ std::string by_company(const Folding& folding, const std::vector<std::string>& g
       if (!is_special || (!text.empty() && size >= fewest)) continue;
       fewest = size;
       text = format("with rank {} in {}", rank_class_of(folding, member).representative,
-                    groups[group]);
+                    names.groups[group]);
     }
   }
   return text;
@@ -91,8 +103,7 @@ double slowest(const Folding& folding, const InstanceClass& members, LinkClass::
 
 /// "DP goes by node5.nic1, 24 GB/s": the link that is slowest beside those of its kind that the
 /// usual ranks' instance loads.
-std::string by_links(const Folding& folding, const std::vector<std::string>& groups, int rank_class,
-                     int usual) {
+std::string by_links(const Folding& folding, const FoldingNames& names, int rank_class, int usual) {
   double least = 1;
   std::string text = "goes by links that are shared otherwise";
   for (std::size_t group = 0; group < folding.groups.size(); ++group) {
@@ -102,8 +113,8 @@ std::string by_links(const Folding& folding, const std::vector<std::string>& gro
       const double usual_rate = slowest(folding, others, link.kind);
       if (usual_rate <= 0 || link.capacity.per_second() >= least * usual_rate) continue;
       least = link.capacity.per_second() / usual_rate;
-      text =
-          format("{} goes by {}, {}", groups[group], link.name, gb_per_second(folding, share.link));
+      text = format("{} goes by {}, {}", names.groups[group], link.name,
+                    gb_per_second(folding, share.link));
     }
   }
   return text;
@@ -131,7 +142,7 @@ std::string more(std::size_t all) {
   return all > kMostRows ? format("  and {} more; --json lists them\n", all - kMostRows) : "";
 }
 
-std::string rank_table(const Folding& folding, const std::vector<std::string>& groups) {
+std::string rank_table(const Folding& folding, const FoldingNames& names) {
   TextTable table({Align::Right, Align::Right, Align::Left, Align::Left});
   table.add_row({"ranks", "such as", "GPU", "differs by"});
   const std::size_t rows = std::min(folding.ranks.size(), kMostRows);
@@ -139,7 +150,7 @@ std::string rank_table(const Folding& folding, const std::vector<std::string>& g
     const RankClass& ranks = folding.ranks[i];
     table.add_row({grouped(ranks.multiplicity), format("{}", ranks.representative),
                    folding.gpus[static_cast<std::size_t>(ranks.gpu)],
-                   difference(folding, groups, static_cast<int>(i))});
+                   difference(folding, names, static_cast<int>(i))});
   }
   return table.text() + more(folding.ranks.size());
 }
@@ -190,32 +201,31 @@ int usual_class(const Folding& folding) {
   return static_cast<int>(most - folding.ranks.begin());
 }
 
-std::string difference(const Folding& folding, const std::vector<std::string>& groups,
-                       int rank_class) {
+std::string difference(const Folding& folding, const FoldingNames& names, int rank_class) {
   const int usual = usual_class(folding);
   if (rank_class == usual) return "";
-  const std::vector<std::string> own =
-      own_differences(folding, rank_class_of(folding, rank_class), rank_class_of(folding, usual));
+  const std::vector<std::string> own = own_differences(
+      folding, names, rank_class_of(folding, rank_class), rank_class_of(folding, usual));
   if (!own.empty()) return join(own, ", ");
-  const std::string company = by_company(folding, groups, rank_class, usual);
-  return company.empty() ? by_links(folding, groups, rank_class, usual) : company;
+  const std::string company = by_company(folding, names, rank_class, usual);
+  return company.empty() ? by_links(folding, names, rank_class, usual) : company;
 }
 
-std::string folding_text(const Folding& folding, const std::vector<std::string>& groups) {
+std::string folding_text(const Folding& folding, const FoldingNames& names) {
   std::int64_t ranks = 0;
   for (const RankClass& rank_class : folding.ranks) ranks += rank_class.multiplicity;
   const std::string classes =
       folding.ranks.size() == 1 ? "one class" : format("{} classes", folding.ranks.size());
   return wrap(format("{} ranks in {}; communicators: {}", grouped(ranks), classes,
-                     join(groups, ", ")),
+                     join(names.groups, ", ")),
               kReportColumns) +
-         rank_table(folding, groups) + "\n" + link_table(folding);
+         rank_table(folding, names) + "\n" + link_table(folding);
 }
 
-JsonValue folding_json(const Folding& folding, const std::vector<std::string>& groups) {
+JsonValue folding_json(const Folding& folding, const FoldingNames& names) {
   JsonValue json(Json::objectValue);
-  JsonValue& names = json["communicators"] = JsonValue(Json::arrayValue);
-  for (const std::string& group : groups) names.append(group);
+  JsonValue& groups = json["communicators"] = JsonValue(Json::arrayValue);
+  for (const std::string& group : names.groups) groups.append(group);
   JsonValue& ranks = json["ranks"] = JsonValue(Json::arrayValue);
   for (std::size_t i = 0; i < folding.ranks.size(); ++i) {
     const RankClass& rank_class = folding.ranks[i];
@@ -223,7 +233,7 @@ JsonValue folding_json(const Folding& folding, const std::vector<std::string>& g
     entry["representative"] = rank_class.representative;
     entry["multiplicity"] = rank_class.multiplicity;
     entry["gpu"] = folding.gpus[static_cast<std::size_t>(rank_class.gpu)];
-    entry["difference"] = difference(folding, groups, static_cast<int>(i));
+    entry["difference"] = difference(folding, names, static_cast<int>(i));
     ranks.append(std::move(entry));
   }
   JsonValue& links = json["links"] = JsonValue(Json::arrayValue);

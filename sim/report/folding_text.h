@@ -3,6 +3,7 @@
 /// and what sets a class apart.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,19 +13,23 @@
 
 namespace zerosim {
 
+/// What a folding itself does not know, in its order.
+struct FoldingNames {
+  std::vector<std::string> groups;  ///< names of the communicators
+  /// Samples of each program's ranks, 0: the strategy's; empty: all have the same.
+  std::vector<std::int64_t> micro_batches{};
+};
+
 /// What sets a class of ranks apart from `usual`, the class of most ranks: its own figures if they
 /// differ; else the communicator in which it meets ranks that others do not; else the links that it
 /// shares differently. "" for `usual` itself.
-/// \param groups  names of the communicators, in the folding's order
-[[nodiscard]] std::string difference(const Folding& folding, const std::vector<std::string>& groups,
+[[nodiscard]] std::string difference(const Folding& folding, const FoldingNames& names,
                                      int rank_class);
 
 /// The largest class of ranks; the first of equals.
 [[nodiscard]] int usual_class(const Folding& folding);
 
-[[nodiscard]] std::string folding_text(const Folding& folding,
-                                       const std::vector<std::string>& groups);
-[[nodiscard]] JsonValue folding_json(const Folding& folding,
-                                     const std::vector<std::string>& groups);
+[[nodiscard]] std::string folding_text(const Folding& folding, const FoldingNames& names);
+[[nodiscard]] JsonValue folding_json(const Folding& folding, const FoldingNames& names);
 
 }  // namespace zerosim

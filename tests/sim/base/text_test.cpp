@@ -33,6 +33,8 @@ TEST(NearestName, TakesTheNearestAndTheFirstOfEquals) {
   EXPECT_EQ(nearest_name("stgae", kKeys), "stage");
   const std::vector<std::string> equals = {"zero1", "zero2", "zero3"};
   EXPECT_EQ(nearest_name("zero4", equals), "zero1");
+  const std::vector<std::string> modes = {"on", "exact", "off"};
+  EXPECT_EQ(nearest_name("of", modes), "off");  // it begins so
   EXPECT_EQ(nearest_name("zero3", equals), "zero3");
 }
 

@@ -147,6 +147,14 @@ TEST(CompareCommand, FoldsAsAsked) {
   }
 }
 
+TEST(TopoShowCommand, TellsMicroBatches) {
+  std::vector<std::string> arguments = {"topo", "show", "--classes", "--cluster",
+                                        cli_data("cluster_with_slow_gpu.json")};
+  EXPECT_THAT(run_zerosim(arguments).out, HasSubstr("micro batch 3"));
+  arguments.insert(arguments.end(), {"--strategies", "zero3"});
+  EXPECT_THAT(run_zerosim(arguments).out, HasSubstr("micro batch 3"));
+}
+
 TEST(CompareCommand, RepeatsWithJitter) {
   const JsonValue report = uneven_report("cluster_with_jitter.json", "on");
   const JsonValue& jitter = report["time"]["jitter"];

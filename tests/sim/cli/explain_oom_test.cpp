@@ -94,6 +94,34 @@ TEST(ExplainOomCommand, TellsWhereTheMessageIsNotOfTheCluster) {
               Not(HasSubstr("The message is of")));
 }
 
+// GPU 1 is an A100 of 39.4 GiB beside an A10: each message is of the GPU of its rank, and one
+// without a rank of the one that is near.
+TEST(ExplainOomCommand, KnowsTheGpusOfAMixedCluster) {
+  const std::string cluster = log_of(
+      "mixed_cluster",
+      R"({"version": 1, "node": {"preset": "a10x4-pcie"}, "perturbations": [{"gpus": 1, "gpu": "A100-SXM4-40"}]})");
+  const auto contradicts = [&](const std::string& rank, const std::string& total) {
+    std::vector<std::string> arguments =
+        job(log_of("mixed", rank +
+                                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
+                                "512.00 MiB. GPU 0 has a total capacity of " +
+                                total + " of which 1.00 MiB is free.\n"),
+            "16");
+    arguments[5] = cluster;
+    const JsonDocument json = zerosim_json(arguments);
+    for (const JsonValue& hint : json.root()["hints"]) {
+      if (hint.asString().find("another --cluster?") != std::string::npos) return true;
+    }
+    return false;
+  };
+  EXPECT_FALSE(contradicts("[rank1]: ", "39.39 GiB"));
+  EXPECT_TRUE(contradicts("[rank0]: ", "39.39 GiB"));
+  EXPECT_TRUE(contradicts("[rank1]: ", "22.19 GiB"));
+  EXPECT_FALSE(contradicts("", "39.39 GiB"));
+  EXPECT_FALSE(contradicts("", "22.19 GiB"));
+  EXPECT_TRUE(contradicts("", "79.15 GiB"));
+}
+
 TEST(ExplainOomCommand, BadInput) {
   const Outcome nothing = run_zerosim({"explain-oom", log_of("empty", "  \n")});
   EXPECT_EQ(nothing.exit_code, 2);

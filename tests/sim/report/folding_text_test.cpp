@@ -24,12 +24,12 @@ Folding folded(const Cluster& cluster) {
   return fold(cluster, {{0, 128, 0}}, {{128, 1}, {8, 1}, {16, 8}}, FoldMode::Exact);
 }
 
-const std::vector<std::string> kGroups = {"all", "node", "rail"};
+const FoldingNames kNames = {{"all", "node", "rail"}};
 
 std::vector<std::string> differences(const Folding& folding) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < folding.ranks.size(); ++i) {
-    all.push_back(difference(folding, kGroups, static_cast<int>(i)));
+    all.push_back(difference(folding, kNames, static_cast<int>(i)));
   }
   return all;
 }
@@ -37,7 +37,7 @@ std::vector<std::string> differences(const Folding& folding) {
 TEST(FoldingText, AlikeRanksAreOneClass) {
   const Folding folding = folded(uneven(""));
   EXPECT_THAT(differences(folding), testing::ElementsAre(""));
-  EXPECT_THAT(folding_text(folding, kGroups),
+  EXPECT_THAT(folding_text(folding, kNames),
               StartsWith("128 ranks in one class; communicators: all, node, rail\n"
                          "ranks  such as  GPU           differs by\n"
                          "  128        0  H100-SXM5-80\n"
@@ -51,10 +51,23 @@ TEST(FoldingText, SlowGpuSetsItsNodeAndItsRailApart) {
   EXPECT_THAT(differences(folding),
               testing::UnorderedElementsAre("", "with rank 26 in rail", "with rank 26 in node",
                                             "arithmetic speed 0.9"));
-  const std::string text = folding_text(folding, kGroups);
+  const std::string text = folding_text(folding, kNames);
   EXPECT_THAT(text, HasSubstr("128 ranks in 4 classes"));
   EXPECT_THAT(text, HasSubstr("  105        0  H100-SXM5-80\n"));  // 128 - 1 - 7 - 15
   EXPECT_THAT(text, HasSubstr("    1       26  H100-SXM5-80  arithmetic speed 0.9\n"));
+}
+
+// Ranks 120 to 127 run the second of two programs, with a micro batch of their own, or else.
+TEST(FoldingText, TellsMicroBatches) {
+  const Folding folding =
+      fold(uneven(""), {{0, 120, 0}, {120, 8, 1}}, {{128, 1}, {8, 1}, {16, 8}}, FoldMode::Exact);
+  FoldingNames names = kNames;
+  names.micro_batches = {0, 4};
+  EXPECT_EQ(difference(folding, names, 1), "micro batch 4");
+  names.micro_batches = {4, 0};
+  EXPECT_EQ(difference(folding, names, 1), "micro batch of the strategy");
+  names.micro_batches = {4, 4};
+  EXPECT_EQ(difference(folding, names, 1), "program 1");
 }
 
 // NIC 1 of node 5 at half speed: 24 of 48 GB/s; the ranks of GPU 1 meet it in their rail.
@@ -63,9 +76,9 @@ TEST(FoldingText, SlowNicSetsItsRailApart) {
       folded(uneven(R"({"link": "nic", "nodes": [5], "nics": [1], "bandwidth": 0.5})"));
   EXPECT_THAT(differences(folding),
               testing::Contains(HasSubstr("rail goes by node5.nic1, 24 GB/s")));
-  const std::string text = folding_text(folding, kGroups);
+  const std::string text = folding_text(folding, kNames);
   EXPECT_THAT(text, HasSubstr("node5.nic1         NIC"));
-  const JsonValue json = folding_json(folding, kGroups);
+  const JsonValue json = folding_json(folding, kNames);
   EXPECT_EQ(json["communicators"].size(), 3U);
   EXPECT_EQ(json["ranks"].size(), folding.ranks.size());
   EXPECT_EQ(json["links"].size(), folding.links.size());
@@ -86,7 +99,7 @@ TEST(FoldingText, LongTablesEnd) {
   }
   const Folding folding = folded(uneven(slow));
   EXPECT_GT(folding.ranks.size(), 32U);
-  EXPECT_THAT(folding_text(folding, kGroups), HasSubstr("more; --json lists them\n\nlinks"));
+  EXPECT_THAT(folding_text(folding, kNames), HasSubstr("more; --json lists them\n\nlinks"));
 }
 
 }  // namespace
