@@ -1,5 +1,7 @@
 #include "topology/cluster.h"
 
+#include <cmath>
+
 #include "topology/node_graph.h"
 
 namespace zerosim {
@@ -43,6 +45,11 @@ BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind) {
 BytesPerSecond usable_nic_bandwidth(const Cluster& cluster) {
   return BytesPerSecond(cluster.node.nic_bandwidth.per_second() * cluster.node.nic_efficiency *
                         cluster.fabric.efficiency);
+}
+
+int links_to_switch(const NodeTemplate& node, int gpu) {
+  const double rate = nvlink_bandwidth(node.graph, gpu).per_second();
+  return static_cast<int>(std::lround(rate / node.nvlink.per_second()));
 }
 
 FabricNetwork fabric_network(const Cluster& cluster) {

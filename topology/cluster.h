@@ -89,7 +89,9 @@
 ///      torus:
 ///       dimensions         [4, 4, 2]
 ///       link_bandwidth   ? of a cable, one direction = 50 GB/s
-///     perturbations      ? a list; each entry is one of
+///     perturbations      ? a list; each entry is one of (factors are at least 0.001; a period at
+///     least
+///                          10 us)
 ///       {nodes ?, gpus ?, and some of speed (arithmetic), memory_speed, host_speed (factors),
 ///        gpu (another kind with the same links), micro_batch}
 ///       {link, which links, and some of bandwidth (factor), background ("10GB/s" that do not give
@@ -243,6 +245,9 @@ struct Cluster {
 
 /// What a large ring inside a node moves per GPU and direction: channels x speed x efficiency.
 [[nodiscard]] BytesPerSecond ring_capacity(const NcclGraph& nccl);
+
+/// NVLinks between a GPU and the NVSwitches.
+[[nodiscard]] int links_to_switch(const NodeTemplate& node, int gpu);
 
 /// NICs of a node that its used GPUs drive.
 [[nodiscard]] int nics_in_use(const Cluster& cluster);

@@ -78,7 +78,7 @@ class FabricNetwork {
   struct SingleSwitch {};
   using Network = std::variant<SingleSwitch, ClosNetwork, DragonflyNetwork, TorusNetwork>;
 
-  /// \param nics           of one node that are used; NIC i is on rail i
+  /// \param nics           of one node that are used
   /// \param nic_bandwidth  what one NIC can use, one direction
   /// \throws ConfigError   if the fabric has no room for so many nodes
   FabricNetwork(const Fabric& fabric, int nodes, int nics, BytesPerSecond nic_bandwidth);
@@ -92,7 +92,8 @@ class FabricNetwork {
   [[nodiscard]] std::vector<int> links_named(std::string_view name_or_level) const;
 
   /// Appends the links on the way from NIC `from_nic` of node `from` to node `to`, another one:
-  /// each link once.
+  /// each link once. `from_nic` is the node's own number, below all_nics(): it is on that rail,
+  /// whatever other NICs are used.
   void route(int from, int from_nic, int to, std::vector<FabricShare>& links) const;
   /// Switches on that way.
   [[nodiscard]] int switches(int from, int from_nic, int to) const;

@@ -118,7 +118,9 @@ struct GroupInstances {
 };
 
 struct SharedLink {
-  double capacity = 0;
+  bool nic = false;     ///< else of the fabric
+  double capacity = 0;  ///< nominal, until `finish_links`
+  LinkPart part;
   std::vector<int> jobs;
   bool operator==(const SharedLink&) const = default;
 };
@@ -231,23 +233,37 @@ class GraphBuilder {
 
   void add_links(const InstanceMap& map) {
     graph_.kind_of_link.assign(at(map.link_count()), 0);
-    graph_.kinds.push_back({usable_nic_bandwidth(cluster_).per_second(), {}});
+    graph_.kinds.push_back({true, usable_nic_bandwidth(cluster_).per_second(), {}, {}});
     for (int i = 0; i < map.fabric().link_count(); ++i) {
-      const SharedLink link{map.fabric().capacity(i).per_second(), {}};
+      const SharedLink link{false, map.fabric().capacity(i).per_second(), {}, {}};
       graph_.kind_of_link[at(map.nic_links() + i)] = index_in(graph_.kinds, link);
     }
     const Perturbations& perturbations = cluster_.perturbations;
     for (const LinkPerturbation& entry : perturbations.links) {
-      for_links(entry, cluster_, map, [&](int link) {
-        change(link, [&](SharedLink& kind) {
-          kind.capacity = left_of(entry, kind.capacity, "a link of the network");
-        });
-      });
+      for_links(entry, cluster_, map,
+                [&](int link) { change(link, [&](SharedLink& kind) { kind.part.add(entry); }); });
     }
     for (std::size_t job = 0; job < perturbations.jobs.size(); ++job) {
       for_links(perturbations.jobs[job].links, cluster_, map, [&](int link) {
         change(link, [&](SharedLink& kind) { kind.jobs.push_back(static_cast<int>(job)); });
       });
+    }
+    if (!perturbations.links.empty()) finish_links();
+  }
+
+  /// What all entries leave of each link. Only kinds that are left in use count.
+  void finish_links() {
+    const std::vector<SharedLink> drafts = std::exchange(graph_.kinds, {});
+    Colours finished(drafts.size(), -1);
+    for (std::int32_t& kind : graph_.kind_of_link) {
+      std::int32_t& own = finished[at(kind)];
+      if (own < 0) {
+        SharedLink link = drafts[at(kind)];
+        link.capacity = left_of(link.part, link.capacity, "a link of the network");
+        link.part = {};
+        own = index_in(graph_.kinds, link);
+      }
+      kind = own;
     }
   }
 

@@ -112,6 +112,10 @@ struct InstanceMap::Impl {
   [[nodiscard]] std::span<const Site> domain(std::size_t i) const {
     return {sites.data() + begins[i], begins[i + 1] - begins[i]};
   }
+  /// The node's own number of a NIC: NIC 4 is on rail 4 even if it is the only one that is used.
+  [[nodiscard]] int number_of(const Site& site) const {
+    return nics.used[static_cast<std::size_t>(site.nic)];
+  }
   /// Where what NIC `j` of `count` sends to a domain arrives.
   [[nodiscard]] int peer_node(std::size_t to, std::size_t j, std::size_t count) const {
     const std::span<const Site> peers = domain(to);
@@ -172,7 +176,7 @@ void InstanceMap::Impl::send(std::size_t from, std::size_t to, double part, bool
   const double share = part / static_cast<double>(senders.size());
   for (std::size_t j = 0; j < senders.size(); ++j) {
     way.clear();
-    fabric.route(senders[j].node, senders[j].nic, peer_node(to, j, senders.size()), way);
+    fabric.route(senders[j].node, number_of(senders[j]), peer_node(to, j, senders.size()), way);
     for (const FabricShare& link : way) sums.add(link.link, share * link.share, exchange);
   }
 }
@@ -195,7 +199,7 @@ Seconds InstanceMap::Impl::ring_latency() const {
     const std::span<const Site> senders = domain(i);
     for (std::size_t j = 0; j < senders.size(); ++j) {
       const int to = peer_node((i + 1) % domains(), j, senders.size());
-      sum += fabric.latency(senders[j].node, senders[j].nic, to);
+      sum += fabric.latency(senders[j].node, number_of(senders[j]), to);
     }
   }
   return Seconds(rounded(sum.count() / static_cast<double>(sites.size())));

@@ -39,7 +39,7 @@ struct NodeShape {
   BytesPerSecond c2c;   ///< between each GPU and its CPU in place of PCIe (Grace); 0: PCIe
   BytesPerSecond socket_link;  ///< between CPUs
   BytesPerSecond nvswitch;     ///< peak of one GPU into the switches, one direction; 0: none
-  BytesPerSecond nvlink;       ///< peak of one link of the mesh, one direction
+  BytesPerSecond nvlink;       ///< peak of one link, one direction; 0: no mesh, and not known
   std::vector<NvLinkPair> mesh;
   int nics = 0;
   std::vector<HostParent> switch_parents;  ///< of each PCIe switch; empty: evenly

@@ -177,6 +177,7 @@ class GraphReader {
       std::fill(links.begin(), links.end(), each);
     }
     const auto rate = [&](int count) { return BytesPerSecond(count * per_link_); };
+    shape_.nvlink = BytesPerSecond(per_link_);
     shape_.nvswitch = rate(*std::max_element(links.begin(), links.end()));
     for (const int count : links) shape_.nvswitch_links.push_back(rate(count));
   }

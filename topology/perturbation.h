@@ -2,7 +2,9 @@
 /// What makes a cluster uneven: machines, links and traffic that differ from the template.
 ///
 /// Everything here is sparse: a cluster of 16,384 nodes with one slow GPU holds one entry. Where
-/// entries meet, factors multiply and the later of two values wins.
+/// entries meet, factors multiply, background traffic and lost links add up, and of two values (a
+/// kind of GPU, a micro batch) the later one wins: but for these the order of entries is of no
+/// account.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +41,7 @@ struct LinkPerturbation {
   std::vector<int> nics;      ///< Nic; empty: every NIC
   std::string fabric;         ///< Fabric: name or level
   int peer = -1;              ///< NvLink of a mesh: the other GPU
-  double bandwidth = 1;       ///< what is left of the rate, above 0
+  double bandwidth = 1;       ///< what is left of the rate, before `background`; above 0
   int lost_links = 0;         ///< NvLink: so many of the NVLinks are gone; NCCL sees it
   BytesPerSecond background;  ///< traffic that is always there and does not give way
 };

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "sim/base/text.h"
+#include "topology/folding.h"
 #include "topology/json_reading.h"
+#include "topology/nccl_graph.h"
 #include "topology/node_graph.h"
 
 namespace zerosim {
@@ -16,6 +18,10 @@ namespace {
 using Where = LinkPerturbation::Where;
 
 constexpr double kLargestSpeed = 10;
+/// Of what is slower by more a simulation ends only in a thousand times its time.
+constexpr double kLeastFactor = 0.001;
+/// A burst is an event: shorter periods are more events than anybody waits for.
+constexpr Seconds kShortestPeriod{10e-6};
 constexpr double kLargestJitter = 1;  // standard deviation of a logarithm
 constexpr std::int64_t kLargestMicroBatch = 1 << 20;
 constexpr std::int64_t kMostRepetitions = 10000;
@@ -190,6 +196,7 @@ class PerturbationReader {
     if (root_.has("perturbations")) {
       for (JsonObject& entry : root_.objects("perturbations")) read_entry(entry);
       for (const auto& [link, entry] : with_background_) check_background(link, entry);
+      check_all();
     }
     if (root_.has("jitter")) read_jitter(root_.object("jitter"));
   }
@@ -243,10 +250,11 @@ class PerturbationReader {
   static double speed(JsonObject& entry, const char* key) {
     if (!entry.has(key)) return 1;
     const double value = entry.number(key);
-    if (!(value > 0 && value <= kLargestSpeed)) {
-      entry.fail(key,
-                 format("found {}, expected a factor above 0 and at most {}", value, kLargestSpeed),
-                 "out_of_range");
+    if (!(value >= kLeastFactor && value <= kLargestSpeed)) {
+      entry.fail(
+          key,
+          format("found {}, expected a factor from {} to {}", value, kLeastFactor, kLargestSpeed),
+          "out_of_range");
     }
     return value;
   }
@@ -308,9 +316,19 @@ class PerturbationReader {
     }
     LinkPerturbation link = read_selection(entry, where);
     if (where == Where::NvLink) read_nvlink(entry, link);
-    if (entry.has("bandwidth")) link.bandwidth = share_of_one(entry, "bandwidth");
+    if (entry.has("bandwidth")) link.bandwidth = factor_of_rate(entry);
     if (entry.has("background")) link.background = positive_rate(entry, "background");
     return link;
+  }
+
+  static double factor_of_rate(JsonObject& entry) {
+    const double factor = share_of_one(entry, "bandwidth");
+    if (factor < kLeastFactor) {
+      entry.fail("bandwidth",
+                 format("found {}, expected a factor from {} to 1", factor, kLeastFactor),
+                 "out_of_range");
+    }
+    return factor;
   }
 
   static void expect_link_keys(JsonObject& entry, Where where,
@@ -337,17 +355,42 @@ class PerturbationReader {
         link.gpus = gpus(entry);
         break;
       case Where::Nic:
-        if (cluster_.nodes == 1) {
-          entry.fail("link", "one node sends nothing over its NICs, so this would change nothing");
-        }
+        expect_network(entry, "its NICs");
         link.nodes = nodes(entry);
-        link.nics = indices(entry, "nics", cluster_.node.nics, "NIC");
+        link.nics = nics(entry);
         break;
       case Where::Fabric:
         link.fabric = fabric_link(entry);
+        expect_network(entry, "a fabric");
         break;
     }
     return link;
+  }
+
+  /// What nobody sends anything over would change nothing.
+  void expect_network(JsonObject& entry, const char* over) {
+    if (cluster_.nodes == 1) {
+      entry.fail("link",
+                 format("one node sends nothing over {}, so this would change nothing", over));
+    }
+    if (cluster_.nodes <= cluster_.fabric.nvlink_domain_nodes) {
+      entry.fail("link", format("NVLink joins all {} nodes, which send nothing over NICs, so this "
+                                "would change nothing",
+                                cluster_.nodes));
+    }
+  }
+
+  std::vector<int> nics(JsonObject& entry) {
+    std::vector<int> listed = indices(entry, "nics", cluster_.node.nics, "NIC");
+    if (listed.empty()) return listed;
+    const std::vector<int> used = used_nics(cluster_.node.graph, cluster_.gpus_per_node).nics;
+    for (const int nic : listed) {
+      if (std::find(used.begin(), used.end(), nic) != used.end()) continue;
+      entry.fail("nics", format("found NIC {}, which none of the used GPUs drives, expected NICs "
+                                "among {}",
+                                nic, ranges(used)));
+    }
+    return listed;
   }
 
   std::string fabric_link(JsonObject& entry) {
@@ -374,11 +417,18 @@ class PerturbationReader {
     if (intra != IntraNode::NvSwitch && intra != IntraNode::NvLinkMesh) {
       entry.fail("link", "the GPUs of this cluster do not use NVLinks");
     }
-    int links = cluster_.gpu().nvlink_links;
+    if (cluster_.gpus_per_node * std::min(cluster_.nodes, cluster_.fabric.nvlink_domain_nodes) ==
+        1) {
+      entry.fail("link",
+                 "one GPU a node sends nothing over its NVLinks, so this would change nothing");
+    }
+    int links = 0;
     if (intra == IntraNode::NvLinkMesh) {
       links = read_peer(entry, link);
     } else if (entry.has("peer")) {
       entry.fail("peer", "NVLinks to a switch lead to no GPU in particular, expected no peer");
+    } else {
+      links = fewest_links_to_switch(link.gpus);
     }
     if (!entry.has("lost_links")) return;
     link.lost_links = bounded_integer(entry, "lost_links", 1, kMaxGpusPerNode);
@@ -390,6 +440,16 @@ class PerturbationReader {
                         links, link.peer < 0 ? "of a GPU" : "between the two"),
                  "out_of_range");
     }
+  }
+
+  /// Of the listed GPUs; of all used ones if none is.
+  [[nodiscard]] int fewest_links_to_switch(const std::vector<int>& gpus) const {
+    int fewest = links_to_switch(cluster_.node, gpus.empty() ? 0 : gpus.front());
+    for (const int gpu : gpus) fewest = std::min(fewest, links_to_switch(cluster_.node, gpu));
+    for (int gpu = 0; gpus.empty() && gpu < cluster_.gpus_per_node; ++gpu) {
+      fewest = std::min(fewest, links_to_switch(cluster_.node, gpu));
+    }
+    return fewest;
   }
 
   /// \returns  the NVLinks between the pair
@@ -428,6 +488,9 @@ class PerturbationReader {
     const LinkPerturbation& link = cluster_.perturbations.links[index];
     switch (link.where) {
       case Where::NvLink:
+        if (link.peer >= 0) {
+          return nvlink_pair_bandwidth(cluster_.node.graph, link.gpus.front(), link.peer);
+        }
         return link_capacity(cluster_, LinkClass::Kind::IntraNode);
       case Where::Pcie:
         return link_capacity(cluster_, LinkClass::Kind::HostToDevice);
@@ -451,24 +514,34 @@ class PerturbationReader {
            (a.peer == b.peer || a.peer < 0 || b.peer < 0);
   }
 
-  /// Of what all entries that meet this one leave of a link, if one link has them all.
+  /// Each other entry that meets this one shares a link with it. What three of them leave of a link
+  /// `check_all` sees, which knows no place in the file.
   void check_background(std::size_t index, const JsonObject& entry) {
     const LinkPerturbation& link = all().links[index];
-    double left = nominal(index).per_second();
+    const double own = nominal(index).per_second() * link.bandwidth;
+    double left = own;
     for (std::size_t i = 0; i < all().links.size(); ++i) {
       const LinkPerturbation& other = all().links[i];
-      if (!meet(index, i)) continue;
-      left *= other.bandwidth;
-      if (other.where == Where::NvLink && other.peer < 0) {
-        left *= 1 - static_cast<double>(other.lost_links) / cluster_.gpu().nvlink_links;
-      }
+      if (i == index || !meet(index, i)) continue;
+      left = std::min(left, own * other.bandwidth - other.background.per_second());
     }
     if (link.background.per_second() < left) return;
     entry.fail("background",
                format("found {:g} GB/s, expected less than {:g} GB/s, which is all that the link "
                       "can carry",
-                      link.background.gb_per_second(), left / 1e9),
+                      link.background.gb_per_second(), std::max(0.0, left) / 1e9),
                "out_of_range");
+  }
+
+  /// What all entries together do to the links, as a simulation finds it.
+  void check_all() {
+    if (all().links.empty() || !is_simulated_gpu(cluster_.node.gpu)) return;
+    try {
+      static_cast<void>(fold(cluster_, {{0, cluster_.world_size(), 0}}, {}, FoldMode::Exact));
+    } catch (const ConfigError& error) {
+      throw ConfigError(root_.document().location(root_.raw("perturbations")),
+                        format("perturbations: {}", error.what()));
+    }
   }
 
   // Jobs and jitter.
@@ -485,7 +558,12 @@ class PerturbationReader {
     job.bytes = entry.bytes("bytes");
     if (job.bytes <= Bytes()) entry.fail("bytes", "found no bytes, expected more than 0");
     job.period = entry.seconds("period");
-    if (job.period <= Seconds(0)) entry.fail("period", "found no time, expected more than 0");
+    if (job.period < kShortestPeriod) {
+      entry.fail("period",
+                 format("found {}, expected at least {}", to_string(job.period),
+                        to_string(kShortestPeriod)),
+                 "out_of_range");
+    }
     if (entry.has("offset")) {
       job.offset = entry.seconds("offset");
     } else {

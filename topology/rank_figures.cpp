@@ -32,10 +32,15 @@ void for_each(const std::vector<int>& listed, int count, Body body) {
 /// A rank's figures while perturbations are still being applied.
 struct Draft {
   RankFigures figures;
-  double lost_share = 0;  ///< of the GPU's NVLinks
+  LinkPart nvlink;  ///< of all NVLinks of the GPU
+  LinkPart pcie;
+  std::map<int, LinkPart> pairs;  ///< of the NVLinks to other GPUs of a mesh, by their number
+  int pair_of = -1;               ///< number of this GPU, if there are pairs
+  double lost_share = 0;          ///< of the GPU's NVLinks
+  double surplus = 1;             ///< NVLinks to the switch over those of the used GPU with fewest
   [[nodiscard]] auto key() const {
     return std::tuple(figures.gpu, figures.gpu_speed, figures.memory_speed, figures.host_speed,
-                      figures.intra, figures.host_link, lost_share);
+                      nvlink, pcie, pairs, pair_of, lost_share, surplus);
   }
 };
 
@@ -45,7 +50,8 @@ class Builder {
     result_.gpus = gpu_kinds(cluster);
     result_.of_rank.assign(static_cast<std::size_t>(ranks), 0);
     Draft nominal;
-    nominal.figures.intra = ring_capacity(cluster.node.nccl).per_second();
+    nominal.figures.intra =
+        ring_capacity(rings_moved() ? cluster.nccl() : cluster.node.nccl).per_second();
     nominal.figures.host_link = host_link();
     number(nominal);
   }
@@ -53,11 +59,17 @@ class Builder {
   UnevenRanks build() {
     for (const GpuPerturbation& entry : cluster_.perturbations.gpus) apply(entry);
     for (const LinkPerturbation& entry : cluster_.perturbations.links) apply(entry);
-    for (const Draft& draft : drafts_) result_.figures.push_back(finished(draft));
+    finish();
     return std::move(result_);
   }
 
  private:
+  /// No ring of NVLinks is left anywhere.
+  [[nodiscard]] bool rings_moved() const { return cluster_.intra() != cluster_.node.intra; }
+  [[nodiscard]] bool rings_over_pcie() const {
+    return cluster_.intra() == IntraNode::Pcie || cluster_.intra() == IntraNode::PcieHostStaged;
+  }
+
   [[nodiscard]] double host_link() const {
     if (cluster_.node.host_link.per_second() <= 0) return 0;
     return link_capacity(cluster_, LinkClass::Kind::HostToDevice).per_second();
@@ -121,30 +133,24 @@ class Builder {
   }
 
   void apply_pcie(const LinkPerturbation& entry) {
-    const bool rings_too =
-        cluster_.node.intra == IntraNode::Pcie || cluster_.node.intra == IntraNode::PcieHostStaged;
-    for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) {
-      double& host_link = draft.figures.host_link;
-      if (host_link > 0) host_link = left_of(entry, host_link, "a PCIe link");
-      if (rings_too) draft.figures.intra = left_of(entry, draft.figures.intra, "a PCIe link");
-    });
+    for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) { draft.pcie.add(entry); });
   }
 
   void apply_switch(const LinkPerturbation& entry) {
-    const double lost = entry.lost_links / links_to_switch();
-    for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) {
-      draft.lost_share += lost;
-      draft.figures.intra = left_of(entry, draft.figures.intra, "a GPU's NVLinks");
+    for_each(entry.gpus, cluster_.gpus_per_node, [&](int gpu) {
+      const int links = entry.lost_links > 0 ? links_to_switch(cluster_.node, gpu) : 0;
+      for_ranks(entry.nodes, {gpu}, [&](Draft& draft) {
+        draft.nvlink.add(entry);
+        if (links == 0) return;
+        draft.lost_share += static_cast<double>(entry.lost_links) / links;
+        draft.surplus = static_cast<double>(links) / fewest_links();
+      });
     });
   }
 
   void apply_mesh(const LinkPerturbation& entry) {
-    if (entry.peer < 0) {
-      if (entry.lost_links > 0) {
-        throw ConfigError(
-            "lost NVLinks of a mesh lie between two GPUs: give \"peer\", the other one");
-      }
-      apply_switch(entry);
+    if (entry.peer < 0) {  // settle_nccl has refused lost links
+      for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) { draft.nvlink.add(entry); });
       return;
     }
     check_index("GPU", entry.peer, cluster_.node.gpus);
@@ -154,27 +160,33 @@ class Builder {
     });
     for (const int gpu : gpus) {
       check_index("GPU", gpu, cluster_.node.gpus);
-      const double pair = nvlink_pair_bandwidth(cluster_.node.graph, gpu, entry.peer).per_second();
-      if (pair <= 0) {
+      if (nvlink_pair_bandwidth(cluster_.node.graph, gpu, entry.peer).per_second() <= 0) {
         throw ConfigError(
             format("a perturbation names NVLinks between GPUs {} and {}, and there "
                    "are none",
                    gpu, entry.peer));
       }
-      const double left = left_of(entry, pair, "a pair's NVLinks") / pair;
-      for (const int end : {gpu, entry.peer}) {
-        const double lost = entry.lost_links / links_in_mesh(end);
-        for_ranks(entry.nodes, {end}, [&](Draft& draft) {
-          draft.lost_share += lost;
-          draft.figures.intra *= left;
-        });
-      }
+      apply_pair(entry, gpu, entry.peer);
+      apply_pair(entry, entry.peer, gpu);
     }
   }
 
-  [[nodiscard]] double links_to_switch() const {
-    return nvlink_bandwidth(cluster_.node.graph, 0).per_second() /
-           cluster_.node.nvlink.per_second();
+  void apply_pair(const LinkPerturbation& entry, int gpu, int other) {
+    const double lost = entry.lost_links / links_in_mesh(gpu);
+    for_ranks(entry.nodes, {gpu}, [&](Draft& draft) {
+      draft.lost_share += lost;
+      draft.pairs[other].add(entry);
+      draft.pair_of = gpu;
+    });
+  }
+
+  /// Of the used GPUs.
+  [[nodiscard]] int fewest_links() const {
+    int fewest = links_to_switch(cluster_.node, 0);
+    for (int gpu = 1; gpu < cluster_.gpus_per_node; ++gpu) {
+      fewest = std::min(fewest, links_to_switch(cluster_.node, gpu));
+    }
+    return fewest;
   }
   /// NVLinks between a GPU and the other used ones.
   [[nodiscard]] double links_in_mesh(int gpu) const {
@@ -185,13 +197,53 @@ class Builder {
     return std::max(1.0, sum / cluster_.node.nvlink.per_second());
   }
 
+  /// Drafts that no rank has any more do not count; different ones may end alike.
+  void finish() {
+    std::vector<int> numbers(drafts_.size(), -1);
+    for (int& own : result_.of_rank) {
+      int& number = numbers[static_cast<std::size_t>(own)];
+      if (number < 0) {
+        const RankFigures figures = finished(drafts_[static_cast<std::size_t>(own)]);
+        std::vector<RankFigures>& known = result_.figures;
+        const auto found = std::find(known.begin(), known.end(), figures);
+        number = static_cast<int>(found - known.begin());
+        if (found == known.end()) known.push_back(figures);
+      }
+      own = number;
+    }
+  }
+
   [[nodiscard]] RankFigures finished(const Draft& draft) const {
     RankFigures figures = draft.figures;
-    figures.intra *= 1 - draft.lost_share;
-    if (cluster_.intra() != cluster_.node.intra) {  // no ring of NVLinks is left anywhere
-      figures.intra = link_capacity(cluster_, LinkClass::Kind::IntraNode).per_second();
+    if (figures.host_link > 0) {
+      figures.host_link = left_of(draft.pcie, figures.host_link, "a PCIe link");
+    }
+    if (rings_over_pcie()) {
+      figures.intra = left_of(draft.pcie, figures.intra, "a PCIe link");
+    } else {
+      figures.intra = left_of(draft.nvlink, rings_left(draft), "a GPU's NVLinks");
     }
     return figures;
+  }
+
+  /// Of NVLinks, before what slows all of the GPU's.
+  [[nodiscard]] double rings_left(const Draft& draft) const {
+    double left = draft.figures.intra;
+    if (draft.lost_share > 0) {
+      const double of_links = left * std::min(1.0, draft.surplus * (1 - draft.lost_share));
+      left = std::min(of_links, ring_capacity(cluster_.nccl()).per_second());
+    }
+    return left * slowest_pair(draft);
+  }
+
+  [[nodiscard]] double slowest_pair(const Draft& draft) const {
+    double slowest = 1;
+    for (const auto& [other, part] : draft.pairs) {
+      const double pair =
+          nvlink_pair_bandwidth(cluster_.node.graph, draft.pair_of, other).per_second();
+      slowest = std::min(slowest, left_of(part, pair, "a pair's NVLinks") / pair);
+    }
+    return slowest;
   }
 
   const Cluster& cluster_;
@@ -212,13 +264,13 @@ std::vector<std::string> gpu_kinds(const Cluster& cluster) {
   return kinds;
 }
 
-double left_of(const LinkPerturbation& entry, double nominal, const char* what) {
-  const double left = nominal * entry.bandwidth - entry.background.per_second();
+double left_of(const LinkPart& part, double nominal, const char* what) {
+  const double left = nominal * part.bandwidth - part.background;
   if (!(left > 0)) {
     throw ConfigError(
         format("a perturbation leaves nothing of {}: {:g} of {:g} GB/s less {:g} GB/s "
                "of background traffic",
-               what, entry.bandwidth, nominal * 1e-9, entry.background.gb_per_second()));
+               what, part.bandwidth, nominal * 1e-9, part.background * 1e-9));
   }
   return left;
 }

@@ -15,9 +15,12 @@ NodeShape link_shape(const Cluster& cluster) {
   NodeShape shape;
   shape.gpus = cluster.gpus_per_node;
   shape.nvlink = node.nvlink;
+  shape.pcie = host_path_bandwidth(node.graph, 0);
+  for (int gpu = 1; gpu < shape.gpus; ++gpu) {
+    shape.pcie = std::min(shape.pcie, host_path_bandwidth(node.graph, gpu));
+  }
   if (node.intra == IntraNode::NvSwitch) {
-    shape.nvswitch = nvlink_bandwidth(node.graph, 0);
-    return shape;
+    return shape;  // without_switch_links counts them
   }
   for (int a = 0; a < shape.gpus; ++a) {
     for (int b = a + 1; b < shape.gpus; ++b) {
@@ -82,14 +85,17 @@ std::vector<Lost> lost_links(const Cluster& cluster) {
   throw ConfigError(format("{} NVLinks are lost {}, where there are {}", lost, where, there));
 }
 
-NodeShape without_switch_links(NodeShape shape, const Lost& lost, const GpuSpec& gpu) {
-  int most = 0;
-  for (const auto& [place, links] : lost) {
-    if (place.first < shape.gpus) most = std::max(most, links);
+/// The GPU with the fewest links left holds the rings.
+NodeShape without_switch_links(NodeShape shape, const Lost& lost, const NodeTemplate& node) {
+  int fewest = 0;
+  for (int gpu = 0; gpu < shape.gpus; ++gpu) {
+    const int there = links_to_switch(node, gpu);
+    const auto entry = lost.find({gpu, -1});
+    const int gone = entry == lost.end() ? 0 : entry->second;
+    if (gone >= there) fail_too_many(gone, there, "on one GPU");
+    fewest = gpu == 0 ? there - gone : std::min(fewest, there - gone);
   }
-  if (most >= gpu.nvlink_links) fail_too_many(most, gpu.nvlink_links, "on one GPU");
-  const double left = static_cast<double>(gpu.nvlink_links - most) / gpu.nvlink_links;
-  shape.nvswitch = BytesPerSecond(shape.nvswitch.per_second() * left);
+  shape.nvswitch = BytesPerSecond(node.nvlink.per_second() * fewest);
   return shape;
 }
 
@@ -113,8 +119,9 @@ SettledNccl settled_on(const Cluster& cluster, const NodeShape& shape) {
   SettledNccl result{cluster.node.intra, cluster.node.nccl};
   const GpuSpec& gpu = cluster.gpu();
   NcclGraph found = result.graph;
-  if (result.intra == IntraNode::NvLinkMesh && mesh_rings(shape.mesh, gpus) == 0) {
-    result.intra = IntraNode::PcieHostStaged;
+  if (result.intra == IntraNode::NvLinkMesh) {
+    result.intra = intra_by_links(cluster.node.graph, shape.mesh, gpu, cluster.node.cpu,
+                                  cluster.gpus_per_node);
   }
   set_intra_node(found, result.intra, shape, gpu, gpus);
   if (result.intra == cluster.node.intra) found.ring_efficiency = result.graph.ring_efficiency;
@@ -126,6 +133,7 @@ SettledNccl settled_on(const Cluster& cluster, const NodeShape& shape) {
     found.inter_ll128 = before.inter_ll128 && found.ll128;
   }
   result.graph = found;
+  ZS_CHECK(ring_capacity(found).per_second() > 0, "rings of some rate on the links that are left");
   return result;
 }
 
@@ -142,7 +150,7 @@ void settle_nccl(Cluster& cluster) {
   const NodeShape whole = link_shape(cluster);
   for (const Lost& lost : all) {
     const NodeShape left =
-        meshed ? without_mesh_links(whole, lost) : without_switch_links(whole, lost, cluster.gpu());
+        meshed ? without_mesh_links(whole, lost) : without_switch_links(whole, lost, cluster.node);
     const SettledNccl found = settled_on(cluster, left);
     if (!cluster.settled || ring_capacity(found.graph) < ring_capacity(cluster.settled->graph)) {
       cluster.settled = found;

@@ -155,7 +155,14 @@ class TopoShowCommand : public Command {
     std::string out = heading(cluster) + "\n";
     out += as_ == "tree" ? topology_tree(cluster) : topology_matrix(cluster);
     out += "\n" + topology_summary(cluster, summary);
-    if (classes) out += "\n" + folding_text(classes->folding, classes->names);
+    if (classes) {
+      out += "\n" + folding_text(classes->folding, classes->names);
+      if (cluster.must_not_fold()) {
+        out += wrap(
+            "jitter or hashed flows: every rank is simulated; these are the classes before that",
+            kReportColumns);
+      }
+    }
     if (!list_assumptions_) return out;
     out += "\nAssumptions\n";
     for (const std::string& sentence : cluster.assumptions) {

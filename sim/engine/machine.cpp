@@ -20,22 +20,27 @@ namespace {
 
 namespace s4u = simgrid::s4u;
 
-/// What a whole GPU computes in a second. SimGrid's solver drops remainders below 1e-5
-/// ("maxmin/precision") whatever the scale, so the scale is that of the links (bytes per second).
+/// What a whole GPU computes in a second. SimGrid's solver takes what is left of a resource for
+/// nothing below "maxmin/precision", whatever the scale, so the scale is that of the links (bytes
+/// per second).
 constexpr double kSmUnitsPerSecond = 1e10;
 
 std::size_t at_index(int index) {
   return static_cast<std::size_t>(index);
 }
 
-/// Settings of design.md section 3. surf/precision: of times, in seconds.
+/// Settings of design.md section 3. surf/precision: of times, in seconds. maxmin/precision: of
+/// rates. Its default of 1e-5 is below the rounding of what is left of a device memory (1e12 x
+/// 2^-53 is 1e-4): whether a resource counts as full then depends on the last bits, and the solver
+/// gives equal GPUs shares that differ by percents. 0.1 byte/s is above that, and 1e-10 of the
+/// slowest links.
 s4u::Engine* make_simgrid_engine() {
   if (s4u::Engine::has_instance()) {
     throw SimulationError(
         "this process already has a simulation engine: SimGrid allows one a process (runs on one "
         "cluster share an Engine; for another cluster, fork before the first one is made)");
   }
-  std::array<std::string, 10> arguments = {"zerosim",
+  std::array<std::string, 11> arguments = {"zerosim",
                                            "--log=root.thresh:critical",
                                            "--cfg=host/model:ptask_L07",
                                            "--cfg=network/TCP-gamma:0",
@@ -44,6 +49,7 @@ s4u::Engine* make_simgrid_engine() {
                                            "--cfg=network/weight-S:0",
                                            "--cfg=network/crosstraffic:0",
                                            "--cfg=surf/precision:1e-12",
+                                           "--cfg=maxmin/precision:0.1",
                                            "--cfg=contexts/stack-size:64"};
   std::array<char*, arguments.size() + 1> argv = {};
   std::transform(arguments.begin(), arguments.end(), argv.begin(),

@@ -234,5 +234,61 @@ TEST(Folding, ALostNvLink) {
   EXPECT_DOUBLE_EQ(intra(12), whole * 17 / 18);
 }
 
+// Half of 48 GB/s, less 20 of others: 4 GB/s, whichever comes first.
+TEST(Folding, TheOrderOfEntriesIsOfNoAccount) {
+  LinkPerturbation slow;
+  slow.where = LinkPerturbation::Where::Nic;
+  slow.bandwidth = 0.5;
+  LinkPerturbation busy;
+  busy.where = LinkPerturbation::Where::Nic;
+  busy.background = 20_GBps;
+  for (const std::vector<LinkPerturbation>& entries :
+       {std::vector{slow, busy}, std::vector{busy, slow}}) {
+    Cluster cluster = load_cluster("dgx-h100", 2);
+    cluster.perturbations.links = entries;
+    const std::vector<FoldedLink> nics = links_of(folded(cluster, {{16, 1}}), Kind::Network);
+    ASSERT_EQ(nics.size(), 1U);
+    EXPECT_DOUBLE_EQ(nics[0].capacity.gb_per_second(), 4);
+  }
+}
+
+// The only NVLink between two V100 is lost: NCCL copies over PCIe, at some rate, and slow PCIe is
+// slow for its rings, too.
+TEST(Folding, AMeshWithoutARingGoesOverPcie) {
+  Cluster cluster = load_cluster("dgx1-v100-32", 1, 2);
+  LinkPerturbation lost;
+  lost.where = LinkPerturbation::Where::NvLink;
+  lost.gpus = {0};
+  lost.peer = 1;
+  lost.lost_links = 1;
+  LinkPerturbation slow;
+  slow.where = LinkPerturbation::Where::Pcie;
+  slow.bandwidth = 0.5;
+  const auto rings = [&](const std::vector<LinkPerturbation>& entries) {
+    cluster.perturbations.links = entries;
+    const std::vector<FoldedLink> links = links_of(folded(cluster, {{2, 1}}), Kind::IntraNode);
+    EXPECT_EQ(links.front().name, "node0.gpu0.pcie");
+    return links.front().capacity.gb_per_second();
+  };
+  const double whole = rings({lost});
+  EXPECT_GT(whole, 1);
+  EXPECT_LT(whole, 16);  // PCIe 3 x16
+  EXPECT_DOUBLE_EQ(rings({lost, slow}), whole / 2);
+}
+
+// The GPU's near NIC is the node's second one: it is on rail 1, although it is the only one used.
+TEST(Folding, RailsAreNumberedByTheNode) {
+  const Cluster cluster = parse_cluster(R"({"version": 1, "nodes": 2,
+    "node": {"gpu": "A100-PCIe-80", "gpus": 1, "host": {},
+      "graph": {"cpus": [{}], "switches": [{"below": "cpu0"}], "gpus": [{"below": "switch0"}],
+                "nics": [{"below": "cpu0"}, {"below": "switch0"}]},
+      "nics": {"bandwidth": "25GB/s"}},
+    "fabric": {"kind": "rail-optimised", "nodes_per_unit": 1}})",
+                                        "rails.json");
+  const Folding folding = folded(cluster, {{2, 1}}, FoldMode::Off);
+  EXPECT_EQ(links_of(folding, Kind::Network).front().name, "node0.nic1");
+  EXPECT_EQ(links_of(folding, Kind::Fabric).front().name, "unit0.rail1.up");
+}
+
 }  // namespace
 }  // namespace zerosim

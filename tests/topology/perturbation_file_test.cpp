@@ -205,9 +205,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "19: perturbations[0]: changes nothing, expected at least one of: speed, "
                  "memory_speed, host_speed, gpu, micro_batch"},
         BadEntry{R"({"speed": 0})",
-                 "29: perturbations[0].speed: found 0, expected a factor above 0 and at most 10"},
+                 "29: perturbations[0].speed: found 0, expected a factor from 0.001 to 10"},
         BadEntry{R"({"speed": -0.5})",
-                 "29: perturbations[0].speed: found -0.5, expected a factor above 0 and at most "
+                 "29: perturbations[0].speed: found -0.5, expected a factor from 0.001 to "
                  "10"},
         BadEntry{R"({"micro_batch": 0})",
                  "35: perturbations[0].micro_batch: found 0, expected an integer of at least 1"},
@@ -264,7 +264,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadEntry{R"({"job": "x", "link": "nic", "bytes": "0GB", "period": "1s"})",
                  "56: perturbations[0].bytes: found no bytes, expected more than 0"},
         BadEntry{R"({"job": "x", "link": "nic", "bytes": "1GB", "period": "0s"})",
-                 "73: perturbations[0].period: found no time, expected more than 0"},
+                 "73: perturbations[0].period: found 0 s, expected at least 10.0 us"},
         BadEntry{R"({"job": "x", "link": "nic", "bytes": "1GB"})",
                  "19: perturbations[0].period: missing, expected text with a unit such as \"5us\""},
         BadEntry{R"({"job": 5, "link": "nic", "bytes": "1GB", "period": "1s"})",
@@ -297,6 +297,89 @@ TEST(PerturbationFile, LinksThatAreNotThere) {
   EXPECT_EQ(error_of_text(one + R"("fabric", "name": "leaf0.up", "bandwidth": 0.5}]})"),
             "c.json:2:46: perturbations[0].name: a fabric of one switch has no links but the NICs' "
             "(\"link\": \"nic\")");
+}
+
+/// A whole file on one line of one preset.
+std::string error_on(const std::string& preset, const std::string& more) {
+  return error_of_text(R"({"version": 1, "node": {"preset": ")" + preset + R"("}, )" + more + "}");
+}
+
+constexpr const char* kNothingLeft = "perturbations: a perturbation leaves nothing of ";
+
+// Each entry would be fine alone.
+TEST(PerturbationFile, EntriesThatTogetherLeaveNothing) {
+  EXPECT_THAT(error_of(R"({"link": "nic", "background": "30GB/s"},
+                          {"link": "nic", "background": "30GB/s"})"),
+              testing::HasSubstr("c.json:3:49: perturbations[0].background: found 30 GB/s, "
+                                 "expected less than 18 GB/s"));
+  // 3 x 17 of 48 GB/s: only all three are too much.
+  EXPECT_THAT(error_of(R"({"link": "nic", "background": "17GB/s"},
+                          {"link": "nic", "background": "17GB/s"},
+                          {"link": "nic", "background": "17GB/s"})"),
+              testing::HasSubstr(std::string("c.json:3:18: ") + kNothingLeft));
+  EXPECT_THAT(error_of(R"({"link": "nvlink", "gpus": 0, "lost_links": 10},
+                          {"link": "nvlink", "gpus": 0, "lost_links": 10})"),
+              testing::HasSubstr("c.json:3:18: perturbations: 20 NVLinks are lost on one GPU, "
+                                 "where there are 18"));
+}
+
+// All nodes at 20 of 48 GB/s, and two of them at 20 more: no link has all three.
+TEST(PerturbationFile, EntriesOnDifferentNodesDoNotMeet) {
+  EXPECT_EQ(error_of(R"({"link": "nic", "background": "20GB/s"},
+                        {"link": "nic", "nodes": 1, "background": "20GB/s"},
+                        {"link": "nic", "nodes": 2, "background": "20GB/s"})"),
+            "");
+}
+
+// GPUs 0 and 1 of a DGX-1 are joined by one NVLink of 25 GB/s; the ring has 130.
+TEST(PerturbationFile, BackgroundOfAPairIsHeldAgainstThePair) {
+  EXPECT_THAT(error_on("dgx1-v100-32", R"("nodes": 1, "perturbations": [{"link": "nvlink",
+                       "gpus": 0, "peer": 1, "background": "30GB/s"}])"),
+              testing::HasSubstr("background: found 30 GB/s, expected less than 25 GB/s"));
+}
+
+// Four of an H100's 18 NVLinks are cabled; a list counts each GPU's own.
+TEST(PerturbationFile, LostLinksOfADrawnNodeAreThoseThatAreThere) {
+  const auto drawn = [](const std::string& links, int gpu, int lost) {
+    return error_of_text(
+        R"({"version": 1, "node": {"gpu": "H100-SXM5-80", "gpus": 2, "host": {},
+      "graph": {"cpus": [{}], "gpus": [{"below": "cpu0"}, {"below": "cpu0"}], "nvswitch_links": )" +
+        links + R"(}}, "nodes": 1, "perturbations": [{"link": "nvlink", "gpus": )" +
+        std::to_string(gpu) + R"(, "lost_links": )" + std::to_string(lost) + "}]}");
+  };
+  EXPECT_THAT(drawn("4", 0, 4), testing::HasSubstr("found 4, expected at most 3 of the 4 NVLinks"));
+  EXPECT_EQ(drawn("4", 0, 3), "");
+  EXPECT_EQ(drawn("[18, 4]", 0, 4), "");
+  EXPECT_THAT(drawn("[18, 4]", 1, 4),
+              testing::HasSubstr("found 4, expected at most 3 of the 4 NVLinks"));
+}
+
+// What no simulation would ever load, or never end with.
+TEST(PerturbationFile, EntriesWithoutEffectOrEnd) {
+  const auto says = [](const std::string& error, const std::string& part) {
+    EXPECT_THAT(error, testing::HasSubstr(part));
+    EXPECT_THAT(error, testing::StartsWith("c.json:1:"));
+  };
+  const std::string nic = R"("perturbations": [{"link": "nic", "bandwidth": 0.01}])";
+  says(error_on("gb200-nvl72", R"("nodes": 18, )" + nic), "NVLink joins all 18 nodes");
+  says(error_on("gb200-nvl72", R"("nodes": 2, "perturbations": [{"job": "x", "link": "nic", )"
+                               R"("bytes": "1GB", "period": "1ms"}])"),
+       "NVLink joins all 2 nodes");
+  says(error_on("dgx-h100", R"("nodes": 1, "fabric": {"kind": "leaf-spine"}, "perturbations": )"
+                            R"([{"link": "fabric", "name": "leaf uplink", "bandwidth": 0.1}])"),
+       "one node sends nothing over a fabric");
+  says(error_on("dgx-h100", R"("nodes": 2, "gpus_per_node": 4, "perturbations": )"
+                            R"([{"link": "nic", "nics": 7, "bandwidth": 0.1}])"),
+       "found NIC 7, which none of the used GPUs drives, expected NICs among 0-3");
+  says(error_on("dgx-h100", R"("nodes": 2, "gpus_per_node": 1, "perturbations": )"
+                            R"([{"link": "nvlink", "bandwidth": 0.1}])"),
+       "one GPU a node sends nothing over its NVLinks");
+  says(error_on("dgx-h100", R"("nodes": 2, "perturbations": [{"job": "x", "link": "nic", )"
+                            R"("bytes": "1B", "period": "1ns"}])"),
+       "found 1.0 ns, expected at least 10.0 us");
+  says(error_on("dgx-h100",
+                R"("nodes": 2, "perturbations": [{"link": "nic", "bandwidth": 1e-300}])"),
+       "expected a factor from 0.001 to 1");
 }
 
 }  // namespace

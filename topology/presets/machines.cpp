@@ -129,7 +129,8 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   node.intra = machine.intra;
   if (!is_simulated_gpu(machine.gpu)) return node;
   node.nvlink = machine.shape.nvlink;
-  if (machine.shape.nvswitch.per_second() > 0) {
+  const bool link_is_known = node.nvlink.per_second() > 0;
+  if (!link_is_known && machine.shape.nvswitch.per_second() > 0) {
     node.nvlink =
         BytesPerSecond(machine.shape.nvswitch.per_second() / gpu_spec(machine.gpu).nvlink_links);
   }

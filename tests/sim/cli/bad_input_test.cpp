@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"unknown_model", {"model", "--model", "llama-2-8b"}, {"llama-2-8b", "llama-2-7b"}},
         BadInput{"misspelt_fold",
                  compare({"--fold", "of"}),
-                 {"--fold: found \"of\", expected on, exact or off", "\"off\"?"}},
+                 {"--fold: found \"of\", expected on, exact or off; did you mean"}},
         BadInput{
             "rank_that_is_not_there",
             {"schedule", "--model", "gpt2", "--world", "4", "--strategies", "zero2", "--rank", "4"},

@@ -6,6 +6,8 @@
 namespace zerosim::testing {
 namespace {
 
+using ::testing::HasSubstr;
+
 TEST(ScheduleCommand, ListsTheCollectivesOfStage3) {
   const JsonDocument json =
       zerosim_json({"schedule", "--model", cli_data("toy_listing.json"), "--world", "2",

@@ -96,6 +96,14 @@ void check_seed(std::uint64_t seed) {
   compare(cluster, random_options(random), program.program(), program.runs());
 }
 
+// Seeds that have failed: 3488, where the solver took equal GPUs for different ones (machine.cpp,
+// maxmin/precision).
+TEST(FoldingProperty, SeedsThatHaveFailed) {
+  for (const std::uint64_t seed : {3488U}) {
+    isolated([seed] { check_seed(seed); });
+  }
+}
+
 // A failing seed is printed; FOLD_SEEDS=first,count looks at others.
 TEST(FoldingProperty, RandomClustersAndPrograms) {
   std::uint64_t first = 1;

@@ -110,12 +110,12 @@ class RandomCluster {
       case 4:
         return R"("link": "pcie", )" + node() + ", " + gpu() + R"(, "bandwidth": 0.5)";
       case 5:
-        if (machine_.nvlink && !machine_.meshed) {
+        if (machine_.nvlink && !machine_.meshed && gpus_ > 1) {
           return R"("link": "nvlink", )" + node() + ", " + gpu() + R"(, "lost_links": 2)";
         }
         break;
       case 6:
-        if (machine_.nvlink && !machine_.meshed) {
+        if (machine_.nvlink && !machine_.meshed && gpus_ > 1) {
           return R"("link": "nvlink", )" + node() + R"(, "background": "10GB/s")";
         }
         break;
