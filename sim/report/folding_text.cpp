@@ -65,7 +65,7 @@ bool differs_by_itself(const Folding& folding, int rank_class, int usual) {
 
 const InstanceClass& instance(const Folding& folding, std::size_t group, int rank_class) {
   const int index = folding.instance_of[group][static_cast<std::size_t>(rank_class)];
-  return folding.names.groups[group][static_cast<std::size_t>(index)];
+  return folding.groups[group][static_cast<std::size_t>(index)];
 }
 
 /// "with rank 17 in node": the smallest communicator in which it meets a class that is special by

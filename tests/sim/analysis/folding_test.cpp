@@ -139,13 +139,36 @@ std::string same(const StrategyReport& exact, const StrategyReport& off) {
          unless(off.folding.classes == off.folding.ranks, "off simulates every rank");
 }
 
-/// `on` stands for the largest of each, and knows the peak of the worst rank.
-std::string covers(const StrategyReport& on, const StrategyReport& exact) {
+/// What a rank has asked for at its peak, without the blocks that an allocator gives it.
+Bytes requested(const Experiment& experiment, const Strategy& strategy, int rank) {
+  BuildOptions options{experiment.cluster.world_size(), 0, kFirstSteps + 1};
+  set_machine(experiment, options);
+  options.pieces = LocalPieces::One;
+  options.rank = Rank(rank);
+  return replay_memory(build_program(experiment.model, steady_strategy(strategy),
+                                     batch_of(experiment, strategy), options))
+      .allocated;
+}
+
+/// Whether `on` names another worst rank only because of blocks that the allocator does not split
+/// (E7.3: each less than 1 MiB larger than what was asked for), which it does not follow for every
+/// rank (rank_memory.h): its rank asks for as much, or more.
+bool differs_by_blocks(const Experiment& experiment, const Strategy& strategy,
+                       const MemoryReport& on, const MemoryReport& exact) {
+  const std::int64_t slack = std::abs(on.peak_allocated.count() - exact.peak_allocated.count());
+  return on.rank != exact.rank && slack < (1 << 20) &&
+         requested(experiment, strategy, on.rank) >= requested(experiment, strategy, exact.rank);
+}
+
+/// `on` stands for the largest of each, and knows the worst rank and its peak.
+std::string covers(const Experiment& experiment, const Strategy& strategy, const StrategyReport& on,
+                   const StrategyReport& exact) {
+  const bool same_memory = on.memory.peak_allocated == exact.memory.peak_allocated &&
+                           on.memory.rank == exact.memory.rank;
   return unless(on.time.step.count() >= exact.time.step.count() * (1 - 1e-9),
                 format("on takes {:.9g}, exact {:.9g}", on.time.step.count(),
                        exact.time.step.count())) +
-         unless(on.memory.peak_allocated == exact.memory.peak_allocated &&
-                    on.memory.rank == exact.memory.rank,
+         unless(same_memory || differs_by_blocks(experiment, strategy, on.memory, exact.memory),
                 format("peaks of ranks {} and {}: {} and {}", on.memory.rank, exact.memory.rank,
                        on.memory.peak_allocated.count(), exact.memory.peak_allocated.count())) +
          unless(on.folding.classes <= exact.folding.classes, "on has more classes");
@@ -167,7 +190,7 @@ TEST_P(AnyCluster, ExactIsOffAndOnCoversIt) {
       const StrategyReport exact = simulated(experiment, strategy, engine, FoldMode::Exact);
       const StrategyReport off = simulated(experiment, strategy, engine, FoldMode::Off);
       const StrategyReport on = simulated(experiment, strategy, engine, FoldMode::On);
-      const std::string found = same(exact, off) + covers(on, exact);
+      const std::string found = same(exact, off) + covers(experiment, strategy, on, exact);
       if (!found.empty()) {
         complaints += format("{}{}{}, FSDP {}, accumulation {}, on {} x {}:\n{}", strategy.name,
                              strategy.zero.overlap_comm ? ", overlap" : "",
@@ -181,12 +204,16 @@ TEST_P(AnyCluster, ExactIsOffAndOnCoversIt) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyCluster, ::testing::Range(0, 24));
 
-/// Where a strategy's figures are not those that they should be, with its name.
-std::string on_covers_exact(const Experiment& experiment, const Strategy& strategy) {
+/// Without any slack.
+std::string on_knows_the_worst(const Experiment& experiment, const Strategy& strategy) {
   Engine engine(experiment.cluster, room_for_all(experiment));
-  const StrategyReport exact = simulated(experiment, strategy, engine, FoldMode::Exact);
-  return covers(simulated(experiment, strategy, engine, FoldMode::On), exact) +
-         unless(replayed_memory(experiment, strategy).rank == exact.memory.rank, "replayed");
+  const MemoryReport exact = simulated(experiment, strategy, engine, FoldMode::Exact).memory;
+  const MemoryReport on = simulated(experiment, strategy, engine, FoldMode::On).memory;
+  const MemoryReport replayed = replayed_memory(experiment, strategy);
+  return unless(on.rank == exact.rank && on.peak_allocated == exact.peak_allocated,
+                format("peaks of ranks {} and {}: {} and {}", on.rank, exact.rank,
+                       on.peak_allocated.count(), exact.peak_allocated.count())) +
+         unless(replayed.rank == exact.rank, format("replayed: rank {}", replayed.rank));
 }
 
 // ---- one by one --------------------------------------------------------------------------------
@@ -209,7 +236,7 @@ TEST(UnevenMicroBatches, OfEachSizeTheRankWithMostIsFollowed) {
     larger.nodes = {node};
     larger.micro_batch = 3;
     experiment.cluster.perturbations.gpus = {larger};
-    isolated([&] { return on_covers_exact(experiment, kept_gradients_of_two(16)); });
+    isolated([&] { return on_knows_the_worst(experiment, kept_gradients_of_two(16)); });
   }
 }
 
@@ -222,7 +249,7 @@ TEST(SlowHosts, TheWorstRankIsTheOneFollowed) {
     slow.gpus = {4, 5, 6, 7};
     slow.host_speed = 0.6;
     experiment.cluster.perturbations.gpus = {slow};
-    return on_covers_exact(experiment, kept_gradients_of_two(24));
+    return on_knows_the_worst(experiment, kept_gradients_of_two(24));
   });
 }
 
