@@ -121,9 +121,11 @@ class Builder {
   }
   void add_nics() {
     for (int i = 0; i < shape_.nics; ++i) {
-      const Vertex nic = add_below_host(DeviceKind::Nic, i, shape_.nics, shape_.nic_parents,
-                                        rate(shape_.nic_links, i, shape_.pcie));
-      graph_[nic].port = rate(shape_.nic_ports, i, {});
+      // A slot that nobody describes is as fast as what is in it.
+      const BytesPerSecond port = rate(shape_.nic_ports, i, {});
+      const BytesPerSecond slot = rate(shape_.nic_links, i, std::max(shape_.pcie, port));
+      const Vertex nic = add_below_host(DeviceKind::Nic, i, shape_.nics, shape_.nic_parents, slot);
+      graph_[nic].port = port;
     }
   }
   Vertex add_below_host(DeviceKind kind, int index, int count,

@@ -48,7 +48,7 @@ struct NodeShape {
   std::vector<int> cpu_numa;  ///< of each CPU; empty: as `numa_nodes` says, or its number
   std::vector<BytesPerSecond> switch_links;    ///< from each PCIe switch up; empty: `pcie`
   std::vector<BytesPerSecond> gpu_links;       ///< from each GPU up; empty: `pcie`
-  std::vector<BytesPerSecond> nic_links;       ///< from each NIC up; empty: `pcie`
+  std::vector<BytesPerSecond> nic_links;       ///< from each NIC up; empty: `pcie`, or its port
   std::vector<BytesPerSecond> nvswitch_links;  ///< of each GPU into the switches; empty: `nvswitch`
   std::vector<BytesPerSecond> nic_ports;       ///< of each NIC; empty: not known
 };
