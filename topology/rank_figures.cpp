@@ -265,6 +265,7 @@ std::vector<std::string> gpu_kinds(const Cluster& cluster) {
 }
 
 double left_of(const LinkPart& part, double nominal, const char* what) {
+  if (part.bandwidth == 1 && part.background == 0) return nominal;
   const double left = nominal * part.bandwidth - part.background;
   if (!(left > 0)) {
     throw ConfigError(

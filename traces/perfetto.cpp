@@ -71,7 +71,8 @@ class PerfettoWriter {
  public:
   PerfettoWriter(const Program& program, const Timeline& timeline, std::ostream& out)
       : program_(&program), ranks_(timeline.ranks), out_(&out) {
-    for (std::size_t i = 0; ranks_.empty() && i < program.ranks.size(); ++i) {
+    const bool are_those_of_the_program = ranks_.empty();
+    for (std::size_t i = 0; are_those_of_the_program && i < program.ranks.size(); ++i) {
       const RankProgram& rank = program.ranks[i];
       ranks_.push_back({static_cast<int>(i), rank.representative.value(), rank.multiplicity});
     }

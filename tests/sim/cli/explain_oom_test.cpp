@@ -99,7 +99,7 @@ TEST(ExplainOomCommand, TellsWhereTheMessageIsNotOfTheCluster) {
 TEST(ExplainOomCommand, KnowsTheGpusOfAMixedCluster) {
   const std::string cluster = log_of(
       "mixed_cluster",
-      R"({"version": 1, "node": {"preset": "a10x4-pcie"}, "perturbations": [{"gpus": 1, "gpu": "A100-SXM4-40"}]})");
+      R"({"version": 1, "node": {"preset": "dgx-a100-80"}, "gpus_per_node": 4, "perturbations": [{"gpus": 1, "gpu": "A100-SXM4-40"}]})");
   const auto contradicts = [&](const std::string& rank, const std::string& total) {
     std::vector<std::string> arguments =
         job(log_of("mixed", rank +
@@ -116,10 +116,10 @@ TEST(ExplainOomCommand, KnowsTheGpusOfAMixedCluster) {
   };
   EXPECT_FALSE(contradicts("[rank1]: ", "39.39 GiB"));
   EXPECT_TRUE(contradicts("[rank0]: ", "39.39 GiB"));
-  EXPECT_TRUE(contradicts("[rank1]: ", "22.19 GiB"));
+  EXPECT_TRUE(contradicts("[rank1]: ", "79.15 GiB"));
   EXPECT_FALSE(contradicts("", "39.39 GiB"));
-  EXPECT_FALSE(contradicts("", "22.19 GiB"));
-  EXPECT_TRUE(contradicts("", "79.15 GiB"));
+  EXPECT_FALSE(contradicts("", "79.15 GiB"));
+  EXPECT_TRUE(contradicts("", "22.19 GiB"));
 }
 
 TEST(ExplainOomCommand, BadInput) {

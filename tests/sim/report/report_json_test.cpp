@@ -26,7 +26,7 @@ TEST(StrategyJson, HasTheDocumentedKeys) {
                   "flush_time", "failure", "capacity", "headroom", "host", "rank"));
   EXPECT_THAT(json["time"].getMemberNames(),
               UnorderedElementsAre("step", "compute", "exposed_communication", "host", "optimizer",
-                                   "forward", "backward", "communication"));
+                                   "forward", "backward", "communication", "rank"));
   EXPECT_THAT(json["communication"].getMemberNames(),
               UnorderedElementsAre("collectives", "bytes_sent_per_rank", "inter_node_bytes", "psi",
                                    "paper_psi", "by_operation"));
