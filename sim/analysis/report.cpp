@@ -89,6 +89,7 @@ std::string gpus_in_words(const Cluster& cluster) {
   for (const GpuRun& run : gpu_runs(cluster)) counts[run.kind] += run.count;
   if (counts.size() == 1) return counts.begin()->first;
   std::vector<std::string> words;
+  words.reserve(counts.size());
   for (const auto& [kind, count] : counts) words.push_back(format("{} x {}", count, kind));
   return "the mean of " + join(words, " and ");
 }
