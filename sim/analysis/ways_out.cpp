@@ -183,6 +183,7 @@ std::vector<Trial> nearest_of(std::vector<Trial> failed) {
 
 EngineOptions room_for(const std::vector<const PlacedStrategy*>& jobs) {
   std::vector<Strategy> strategies;
+  strategies.reserve(jobs.size());
   for (const PlacedStrategy* job : jobs) strategies.push_back(job->strategy);
   return engine_room(jobs.front()->experiment, strategies);
 }

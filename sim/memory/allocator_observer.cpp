@@ -38,6 +38,7 @@ namespace {
 
 std::vector<int> programs_of(const Program& program, const std::vector<ObservedClass>& classes) {
   std::vector<int> programs;
+  programs.reserve(classes.size());
   for (const ObservedClass& one : classes) programs.push_back(one.program);
   return programs_of_classes(program, std::move(programs));
 }
