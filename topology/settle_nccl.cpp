@@ -123,12 +123,14 @@ SettledNccl settled_on(const Cluster& cluster, const NodeShape& shape) {
     result.intra = intra_by_links(cluster.node.graph, shape.mesh, gpu, cluster.node.cpu,
                                   cluster.gpus_per_node);
   }
-  set_intra_node(found, result.intra, shape, gpu, gpus);
+  set_intra_node(found, result.intra, shape, gpu, gpus,
+                 gpus_per_host_link(cluster.node.graph, cluster.gpus_per_node));
   if (result.intra == cluster.node.intra) found.ring_efficiency = result.graph.ring_efficiency;
   if (result.graph.inter_ring_channels > 0) {
     const NcclGraph before = found;
     set_inter_node(found, gpu, before.inter_ring_channels, cluster.node.nic_bandwidth,
                    NetworkKind::InfiniBand);
+    found.inter_floor_us = before.inter_floor_us;
     found.extra_network_latency_us = before.extra_network_latency_us;
     found.inter_ll128 = before.inter_ll128 && found.ll128;
   }

@@ -31,8 +31,8 @@ Machine a3(const std::string& name, const std::string& gpu, int nics, BytesPerSe
 Machine a3_high() {
   Machine machine = a3("gcp-a3-high", "H100-SXM5-80", 4, 200_Gbps);
   machine.description = "GCP a3-highgpu-8g: 8 x H100 80 GB, NVSwitch with NVLS, 4 x 200 Gb/s TCPX";
-  machine.network = NetworkKind::Tcp;
-  machine.nic_efficiency = 0.8;
+  machine.network = NetworkKind::Tcpx;
+  machine.nic_efficiency = network_efficiency(NetworkKind::Tcpx);
   machine.source =
       "GCP A3 page (8 H100, 208 virtual CPUs, 1872 GB, 4 x 200 Gb/s); 4 switches of 2 GPUs; "
       "GPUDirect-TCPX 17 to 23 of 25 GB/s a NIC (nccl_cost.md 7.2: the middle; its 700 us floor is "
