@@ -24,8 +24,7 @@ NodeShape link_shape(const Cluster& cluster) {
   }
   for (int a = 0; a < shape.gpus; ++a) {
     for (int b = a + 1; b < shape.gpus; ++b) {
-      const double rate = nvlink_pair_bandwidth(node.graph, a, b).per_second();
-      const auto links = static_cast<int>(std::lround(rate / node.nvlink.per_second()));
+      const int links = links_between(node, a, b);
       if (links > 0) shape.mesh.push_back({a, b, links});
     }
   }
@@ -43,10 +42,9 @@ void add_lost(const LinkPerturbation& entry, const Cluster& cluster, Lost& lost)
                : std::pair(gpu, -1);
     lost[pair] += entry.lost_links;
   };
-  for (const int gpu : entry.gpus) add(gpu);
-  for (int gpu = 0; entry.gpus.empty() && gpu < cluster.gpus_per_node; ++gpu) {
-    if (gpu != entry.peer) add(gpu);
-  }
+  for_selected(entry.gpus, cluster.gpus_per_node, [&](int gpu) {
+    if (!entry.gpus.empty() || gpu != entry.peer) add(gpu);
+  });
 }
 
 bool takes_links(const LinkPerturbation& entry) {
