@@ -169,14 +169,17 @@ SettledNccl settled_on(const Cluster& cluster, const NodeShape& whole, const Nod
     result.intra =
         intra_by_links(cluster.node.graph, left.mesh, gpu, cluster.node.cpu, cluster.gpus_per_node);
   }
-  set_intra_node(found, result.intra, left, gpu, gpus);
+  const auto set_links = [&](NcclGraph& graph, const NodeShape& shape) {
+    set_intra_node(graph, result.intra, shape, gpu, gpus);
+  };
+  set_links(found, left);
   if (result.intra != cluster.node.intra) {
     set_network(found, cluster);
     return result;
   }
   found.ring_efficiency = own.ring_efficiency;
   NcclGraph rule = own;
-  set_intra_node(rule, result.intra, whole, gpu, gpus);
+  set_links(rule, whole);
   const Channels kept_rings = carried(rings(own), rings(rule), rings(found));
   const Channels kept_heads = carried(heads(own), heads(rule), heads(found));
   give_rings(found, kept_rings.count, kept_rings.gbps);
