@@ -214,11 +214,6 @@ FlowLinks flow_links(const NodeGraph& graph, int gpus) {
   return gpus >= 2 && with_gpus.size() == 1 ? FlowLinks::NvLink : FlowLinks::All;
 }
 
-BytesPerSecond pair_flow(const NodeGraph& graph, int gpus, int from, int to) {
-  Network network(graph, gpus, flow_links(graph, gpus));
-  return rate_of(network.max_flow(network.gpu(from), network.gpu(to)));
-}
-
 Bisection bisection(const NodeGraph& graph, int gpus) {
   ZS_CHECK(gpus >= 2, "halves of fewer than two GPUs");
   Halves halves(graph, gpus);
