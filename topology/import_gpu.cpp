@@ -36,7 +36,8 @@ constexpr std::array kDeviceIds = std::to_array<DeviceId>({
 });
 
 /// Kinds whose pairs show so many NVLinks in public `nvidia-smi topo -m` outputs
-/// (data/topo/README.md), the usual one first; a whole board unless `pair` (two bridged cards).
+/// (data/topo/README.md), the usual one first; a whole board unless `pair` (two bridged cards). A
+/// GPU behind NVSwitches shows all its links, one of a mesh those to one peer: GH200 18 and 6.
 struct NvCount {
   int links;
   bool pair;
@@ -54,7 +55,7 @@ const std::vector<NvCount>& nv_counts() {
       {2, true, kTuring},
       {4, false, kA100},
       {4, true, {"RTX3090-24", "RTX-A6000-48", "A40-48"}},
-      {6, false, {"V100-SXM3-32"}},
+      {6, false, {"V100-SXM3-32", "H100-SXM5-80", "H200-SXM-141", "GH200-96"}},
       {8, false, {"A800-SXM4-80"}},
       {12, false, kA100},
       {12, true, {"A100-PCIe-80", "A100-PCIe-40", "H100-PCIe-80", "H100-NVL-94"}},
@@ -78,7 +79,9 @@ std::vector<std::string> candidates_by_nvlinks(const GpuEvidence& evidence) {
     const bool bridge = one_peer && (!evidence.switched || evidence.gpus == 2);
     if (count.links != evidence.pair_nvlinks || (count.pair && !bridge)) continue;
     for (const std::string& kind : count.kinds) {
-      if (evidence.nvlinks <= gpu_spec(kind).nvlink_links) kinds.push_back(kind);
+      const int all = gpu_spec(kind).nvlink_links;
+      const bool whole = !evidence.switched || count.pair || count.links == all;
+      if (whole && evidence.nvlinks <= all) kinds.push_back(kind);
     }
   }
   return kinds;

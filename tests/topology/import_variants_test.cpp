@@ -216,6 +216,45 @@ TEST(ImportMatrix, AGpuMayHaveFewerLinksIntoTheSwitches) {
               Contains("GPU2: 10 NVLinks as the matrix shows, where A100-SXM4-80 has 12"));
 }
 
+std::string mesh_of(int gpus, int links) {
+  std::string text;
+  for (int column = 0; column < gpus; ++column) text += format("\tGPU{}", column);
+  text += "\tCPU Affinity";
+  for (int row = 0; row < gpus; ++row) {
+    text += format("\nGPU{}", row);
+    for (int column = 0; column < gpus; ++column) {
+      text += column == row ? "\tX" : format("\tNV{}", links);
+    }
+    text += "\t0";
+  }
+  return text + "\n";
+}
+
+// Four GH200, 18 links each: 6 to each of 3 peers use all of them, so the pairs are joined directly.
+TEST(ImportMatrix, SixLinksToEachOfThreePeersAreAMesh) {
+  const ImportedNode imported = import(mesh_of(4, 6), "GH200-96");
+  const Cluster cluster = cluster_of(imported);
+  const Cluster preset = load_cluster("gh200x4", 1);
+  EXPECT_EQ(cluster.node.intra, IntraNode::NvLinkMesh);
+  EXPECT_EQ(nvlink_bandwidth(cluster.node.graph, 0), 450_GBps);
+  EXPECT_EQ(nvlink_pair_bandwidth(cluster.node.graph, 0, 3), 150_GBps);
+  EXPECT_EQ(gpu_path(cluster.node.graph, 0, 3), PathKind::NvLink);
+  EXPECT_DOUBLE_EQ(ring_capacity(cluster.nccl()).per_second(),
+                   ring_capacity(preset.nccl()).per_second());
+  EXPECT_THAT(import(mesh_of(4, 6)).assumptions,
+              Contains("gpu: H100-SXM5-80, by NV6; H200-SXM-141, GH200-96 would look the same: "
+                       "--gpu says which"));
+}
+
+// A pair shows all links of a GPU where they lead into switches: 6 x 15 peers are more than any GPU
+// has, 6 x 3 more than a V100 has.
+TEST(ImportMatrix, MoreLinksThanAGpuHasAreThoseIntoSwitches) {
+  EXPECT_EQ(cluster_of(import(mesh_of(16, 6))).node.gpu, "V100-SXM3-32");
+  const Cluster four = cluster_of(import(mesh_of(4, 6), "V100-SXM3-32"));
+  EXPECT_EQ(four.node.intra, IntraNode::NvSwitch);
+  EXPECT_EQ(nvlink_bandwidth(four.node.graph, 0), 150_GBps);
+}
+
 // All below one switch: peer-to-peer. Of six in pairs the first two only are.
 TEST(ImportMatrix, TheKindOfNodeIsThatOfTheUsedGpus) {
   const std::string pairs =
