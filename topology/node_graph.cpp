@@ -524,6 +524,14 @@ BytesPerSecond host_path_bandwidth(const NodeGraph& graph, int gpu) {
   return narrowest;
 }
 
+BytesPerSecond slowest_host_path(const NodeGraph& graph, int gpus) {
+  BytesPerSecond slowest = host_path_bandwidth(graph, 0);
+  for (int gpu = 1; gpu < gpus; ++gpu) {
+    slowest = std::min(slowest, host_path_bandwidth(graph, gpu));
+  }
+  return slowest;
+}
+
 int gpus_per_host_link(const NodeGraph& graph, int gpus) {
   std::vector<int> users(boost::num_vertices(graph));  // of the link above a vertex
   int most = 1;

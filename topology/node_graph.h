@@ -115,6 +115,8 @@ struct HostLink {
 [[nodiscard]] int gpu_numa(const NodeGraph& graph, int gpu);
 /// The slowest link between a GPU and its CPU, one direction.
 [[nodiscard]] BytesPerSecond host_path_bandwidth(const NodeGraph& graph, int gpu);
+/// The least of it among the first `gpus` GPUs, at least one.
+[[nodiscard]] BytesPerSecond slowest_host_path(const NodeGraph& graph, int gpus);
 
 /// How many of the first `gpus` GPUs share the most crowded link between a GPU and its CPU.
 [[nodiscard]] int gpus_per_host_link(const NodeGraph& graph, int gpus);
