@@ -106,16 +106,23 @@ class Import {
   /// be more than a GPU has. Of two GPUs it makes no difference.
   [[nodiscard]] bool switched() const {
     if (matrix_.gpus < 3) return false;
-    int fewest = matrix_.at(0, 1).nvlinks;
+    int fewest = matrix_.at(0, 1).nvlinks, most = 0;
     for (int a = 0; a < matrix_.gpus; ++a) {
-      for (int b = 0; b < a; ++b) fewest = std::min(fewest, matrix_.at(a, b).nvlinks);
+      for (int b = 0; b < a; ++b) {
+        fewest = std::min(fewest, matrix_.at(a, b).nvlinks);
+        most = std::max(most, matrix_.at(a, b).nvlinks);
+      }
     }
-    return fewest * (matrix_.gpus - 1) > links_of_a_gpu();
+    return fewest * (matrix_.gpus - 1) > links_of_a_gpu(most);
   }
 
-  /// Of the kind that was given, else the most that any has.
-  [[nodiscard]] int links_of_a_gpu() const {
-    if (!options_.gpu.empty()) return gpu_spec(options_.gpu).nvlink_links;
+  /// Of the kind that was given, where a pair shows them all; else the most that any kind has, so
+  /// that links which do not fit the kind stand out.
+  [[nodiscard]] int links_of_a_gpu(int shown) const {
+    if (!options_.gpu.empty()) {
+      const GpuSpec& gpu = gpu_spec(options_.gpu);
+      if (is_board_gpu(gpu) && gpu.nvlink_links == shown) return shown;
+    }
     int most = 0;
     for (const GpuSpec& spec : gpu_specs()) most = std::max(most, spec.nvlink_links);
     return most;

@@ -31,7 +31,7 @@ NodeGraph domain_graph(const Cluster& cluster, int gpus) {
 
 void add_network(const Cluster& cluster, TopologySummary& summary) {
   if (cluster.node.nics == 0) return;
-  summary.used_nics = cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
+  summary.used_nics = nics_in_use(cluster);
   const BytesPerSecond network = link_capacity(cluster, LinkClass::Kind::Network);
   summary.network_per_gpu = BytesPerSecond(network.per_second() / cluster.gpus_per_node);
 }

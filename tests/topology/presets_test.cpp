@@ -1,4 +1,3 @@
-#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <ostream>
@@ -7,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/base/error.h"
+#include "tests/topology/questions.h"
 #include "topology/collective_model.h"
 #include "topology/instances.h"
 #include "topology/presets/machines.h"
@@ -114,11 +114,7 @@ std::ostream& operator<<(std::ostream& out, const Facts& facts) {
 class PresetTest : public testing::TestWithParam<Facts> {};
 
 int count(const NodeGraph& graph, DeviceKind kind) {
-  int devices = 0;
-  for (const auto vertex : boost::make_iterator_range(boost::vertices(graph))) {
-    devices += graph[vertex].kind == kind ? 1 : 0;
-  }
-  return devices;
+  return static_cast<int>(devices_of(graph, kind).size());
 }
 
 TEST_P(PresetTest, HasThePartsThatItsSourcesName) {
@@ -180,13 +176,8 @@ TEST_P(PresetTest, CarriesACollective) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Machines, PresetTest, testing::ValuesIn(kFacts), [](const auto& test) {
-  std::string name = test.param.name;
-  for (char& letter : name) {
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  }
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Machines, PresetTest, testing::ValuesIn(kFacts),
+                         [](const auto& test) { return test_name(test.param.name); });
 
 /// "busbw seen" of spec/topologies.md section 2, the middle of a range; unless a line says
 /// otherwise.
