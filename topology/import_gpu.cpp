@@ -9,13 +9,13 @@
 namespace zerosim {
 namespace {
 
-struct DeviceId {
+struct PciId {
   const char* device;
   const char* gpu;
 };
 
 // The PCI ID Repository (pci-ids.ucw.cz), vendor 10de; those after 2023-04 from its current list.
-constexpr std::array kDeviceIds = std::to_array<DeviceId>({
+constexpr std::array kDeviceIds = std::to_array<PciId>({
     {"1db1", "V100-SXM2-16"},    {"1db5", "V100-SXM2-32"},
     {"1db8", "V100-SXM3-32"},    {"1db6", "V100-PCIe"},
     {"1e02", "TITAN-RTX-24"},    {"1e04", "RTX2080Ti-11"},
@@ -177,7 +177,7 @@ const GpuSpec& choose_gpu(const GpuEvidence& evidence, std::vector<std::string>&
 
 std::string gpu_of_device_id(std::string_view vendor, std::string_view device) {
   if (vendor != "0x10de" || !device.starts_with("0x")) return "";
-  for (const DeviceId& id : kDeviceIds) {
+  for (const PciId& id : kDeviceIds) {
     if (device.substr(2) == id.device) return id.gpu;
   }
   return "";
