@@ -260,7 +260,7 @@ TEST(ImportMatrix, MoreLinksThanAGpuHasAreThoseIntoSwitches) {
   EXPECT_EQ(nvlink_bandwidth(four.node.graph, 0), 150_GBps);
   // A mesh that is more than the GPU asked for can have.
   EXPECT_EQ(error_of(mesh_of(4, 4), "RTX3090-24"),
-            "topo:2:9: found 12 NVLinks at one GPU, but RTX3090-24 has 4");
+            "topo:2:8: found 12 NVLinks at one GPU, but RTX3090-24 has 4");
 }
 
 // Two of three below one switch: these copy peer-to-peer, all three do not.
