@@ -248,6 +248,8 @@ struct Cluster {
 
 /// NVLinks between a GPU and the NVSwitches.
 [[nodiscard]] int links_to_switch(const NodeTemplate& node, int gpu);
+/// Direct NVLinks between two GPUs of a mesh.
+[[nodiscard]] int links_between(const NodeTemplate& node, int gpu, int other);
 
 /// NICs of a node that its used GPUs drive.
 [[nodiscard]] int nics_in_use(const Cluster& cluster);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -438,11 +438,9 @@ class PerturbationReader {
 
   /// Of the listed GPUs; of all used ones if none is.
   [[nodiscard]] int fewest_links_to_switch(const std::vector<int>& gpus) const {
-    int fewest = links_to_switch(cluster_.node, gpus.empty() ? 0 : gpus.front());
-    for (const int gpu : gpus) fewest = std::min(fewest, links_to_switch(cluster_.node, gpu));
-    for (int gpu = 0; gpus.empty() && gpu < cluster_.gpus_per_node; ++gpu) {
-      fewest = std::min(fewest, links_to_switch(cluster_.node, gpu));
-    }
+    int fewest = std::numeric_limits<int>::max();
+    for_selected(gpus, cluster_.gpus_per_node,
+                 [&](int gpu) { fewest = std::min(fewest, links_to_switch(cluster_.node, gpu)); });
     return fewest;
   }
 
@@ -455,16 +453,9 @@ class PerturbationReader {
     }
     link.peer = bounded_integer(entry, "peer", 0, cluster_.gpus_per_node - 1);
     const int gpu = link.gpus.front();
-    const int links = link.peer == gpu ? 0 : pair_links(gpu, link.peer);
+    const int links = link.peer == gpu ? 0 : links_between(cluster_.node, gpu, link.peer);
     if (links == 0) entry.fail("peer", format("no NVLink joins GPU {} and GPU {}", gpu, link.peer));
     return links;
-  }
-
-  /// NVLinks of a pair: the graph holds rates, which are multiples of one link's.
-  [[nodiscard]] int pair_links(int a, int b) const {
-    const double one = cluster_.node.nvlink.per_second();
-    const double pair = nvlink_pair_bandwidth(cluster_.node.graph, a, b).per_second();
-    return pair <= 0 ? 0 : std::max(1, static_cast<int>(std::lround(pair / one)));
   }
 
   // Background traffic.

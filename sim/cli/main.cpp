@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <map>
 #include <string>
@@ -146,10 +145,7 @@ int main(int argc, char** argv) {
   } catch (const BackendError& error) {
     return report(kEnvironment, error.what());
   } catch (const SimulationError& error) {
-    // SimGrid's exit handler may crash on what a run that stopped has left (seen with 3.32).
-    report(kInternalFailure, error.what());
-    std::fflush(nullptr);
-    std::_Exit(kInternalFailure);
+    return report(kInternalFailure, error.what());
   } catch (const Error& error) {
     return report(kBadInput, error.what());
   } catch (const std::overflow_error& error) {
