@@ -297,6 +297,7 @@ void give_rings(NcclGraph& graph, int channels, double gbps) {
 void give_inter_rings(NcclGraph& graph, int channels, double gbps) {
   graph.inter_ring_channels = channels;
   graph.inter_ring_channel_gbps = gbps;
+  graph.inter_tree_channel_gbps = 0;
   graph.inter_ctas = channel_ctas(channels);
 }
 
