@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/environment.h"
 #include "topology/cluster.h"
 #include "topology/collective_model.h"
 #include "traces/nccl_tests.h"
@@ -35,6 +36,7 @@ struct LogMachineOptions {
   std::string cluster;  ///< a preset or file; "": found out
   int nodes = -1;       ///< -1: found out
   int gpus_per_node = -1;
+  Environment environment{};  ///< NCCL_* variables that the runs had
 };
 
 /// A row of INDEX.csv.
@@ -60,7 +62,7 @@ struct LogMachine {
 };
 
 /// \param row  null: the log is in no index
-/// \throws ConfigError  if the user's cluster cannot be read
+/// \throws ConfigError  if the user's cluster cannot be read; as follow_nccl_variables
 [[nodiscard]] LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
                                         const LogMachineOptions& options);
 

@@ -20,6 +20,7 @@ class ValidateCollectivesCommand : public Command {
                    "log, or its list of devices)");
     app.add_option("--nodes", nodes_, "Nodes of it (default: as the log says)");
     app.add_option("--gpus-per-node", gpus_per_node_, "GPUs of each (default: as the log says)");
+    app.add_option("--env", environment_, "Environment of the runs, of all logs: NCCL_* variables");
     app.add_option("--tolerance", tolerance_,
                    "Largest median of the absolute errors (default: 0.10)");
     app.add_option("--tolerance-p90", tolerance_p90_,
@@ -32,6 +33,7 @@ class ValidateCollectivesCommand : public Command {
     const CollectiveTolerance tolerance{parse_non_negative(tolerance_, "--tolerance"),
                                         parse_non_negative(tolerance_p90_, "--tolerance-p90")};
     read_counts();
+    if (!environment_.empty()) options_.environment = read_environment(environment_);
     const CollectiveValidation validation = validate_collectives(paths_, options_);
     if (json_) {
       print(collectives_json(validation));
@@ -57,6 +59,7 @@ class ValidateCollectivesCommand : public Command {
 
   std::vector<std::string> paths_;
   LogMachineOptions options_;
+  std::string environment_;
   std::string nodes_;
   std::string gpus_per_node_;
   std::string tolerance_ = "0.10";
