@@ -332,11 +332,6 @@ Seconds step_without_flushes(const Experiment& experiment, const Prepared& prepa
 
 // ---- jitter ------------------------------------------------------------------------------------
 
-Seconds last_step(const Timeline& timeline) {
-  const std::size_t steps = timeline.step_ends.size();
-  return timeline.step_ends[steps - 1] - (steps > 1 ? timeline.step_ends[steps - 2] : Seconds(0));
-}
-
 JitterReport spread_of(const std::vector<Seconds>& steps) {
   JitterReport report;
   report.repetitions = static_cast<int>(steps.size());
