@@ -152,6 +152,7 @@ struct Experiment {
 
 class Engine;
 struct EngineOptions;
+enum class CollectiveForm;
 
 /// How a strategy is simulated.
 struct SimulationOptions {
@@ -162,6 +163,8 @@ struct SimulationOptions {
   int first_steps = 0;
   /// Told what is about to be simulated, where it may take more than a moment.
   std::function<void(const std::string&)> progress{};
+  /// Stepped: `fold` On becomes Off, too. The first of CollectiveForm: Fluid.
+  CollectiveForm collectives{};
 };
 
 /// What ran, of the first repetition.
@@ -169,10 +172,12 @@ struct SimulatedRun {
   Program program;
   Folding folding;
   Timeline timeline;
+  CollectiveForm collectives{};
 };
 
 /// Builds, runs and summarises one strategy. `run`, where not null, receives what ran.
-/// \throws ConfigError  as build_program and fold; for FoldMode::Exact where nothing may be folded;
+/// \throws ConfigError  as build_program and fold; for FoldMode::Exact where nothing may be folded
+///                      or collectives go step by step;
 ///                      for more rank classes than this machine has memory for.
 [[nodiscard]] StrategyReport simulate_strategy(const Experiment& experiment,
                                                const Strategy& strategy, Engine& engine,

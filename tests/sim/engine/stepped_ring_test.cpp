@@ -1,6 +1,7 @@
 /// Rings step by step against the fluid form: how far apart the two are, alone and in contention.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <utility>
@@ -11,8 +12,11 @@
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/engine/collective_call.h"
+#include "sim/program/build.h"
+#include "sim/strategy/strategy.h"
 #include "tests/sim/engine/engine_test_support.h"
 #include "tests/sim/engine/random_cluster.h"
+#include "tests/sim/program/models.h"
 
 namespace zerosim::testing {
 namespace {
@@ -319,6 +323,33 @@ TEST(SteppedRing, KernelsBesideAGatherShareDeviceMemory) {
         SCOPED_TRACE(format("{} ranks, {} of {}", ranks, bytes, memory.count()));
         isolated([&] { expect_near(beside_kernels(ranks, memory, bytes), 0.02); });
       }
+    }
+  }
+}
+
+// ---- A step of ZeRO-3 --------------------------------------------------------------------------
+
+double step_difference(const char* preset, int partition) {
+  const Cluster cluster = load_cluster(preset, 2, 4);
+  Strategy strategy = named_strategy("zero3", {}, cluster.world_size());
+  strategy.zero.param_persistence_threshold = 0;
+  strategy.zero.hpz_partition_size = partition;
+  BatchShape batch;
+  batch.sequence = 512;
+  const Program program = build_program(test::llama({4096, 11008, 4096, 32000, 4, 128}), strategy,
+                                        batch, {cluster.world_size(), 2, 1});
+  const Both both = run_both(cluster, EngineOptions{}, program);
+  const double difference = relative(last_step(both.stepped), last_step(both.fluid));
+  std::printf("ZeRO-3 on 2 x 4 of %s%s: fluid %.4f ms, stepped %.4f ms, %+.3f %%\n", preset,
+              partition > 1 ? ", hpZ" : "", last_step(both.fluid).count() * 1e3,
+              last_step(both.stepped).count() * 1e3, difference * 100);
+  return difference;
+}
+
+TEST(SteppedRing, AStepOfZero3) {
+  for (const char* preset : {"dgx-a100-80", "dgx-h100"}) {
+    for (const int partition : {1, 4}) {
+      isolated([&] { EXPECT_NEAR(step_difference(preset, partition), 0, 0.02); });
     }
   }
 }
