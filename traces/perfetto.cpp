@@ -1,6 +1,7 @@
 #include "traces/perfetto.h"
 
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <ostream>
 #include <string_view>
@@ -314,7 +315,7 @@ void write_perfetto(const Program& program, const Timeline& timeline,
 
 void write_perfetto(const std::string& path, const Program& program, const Timeline& timeline,
                     const std::vector<MemorySample>* samples) {
-  std::ofstream out = open_output(path);
+  std::ofstream out = open_for_writing(path);
   try {
     write_perfetto(program, timeline, samples, out);
   } catch (const BackendError& error) {

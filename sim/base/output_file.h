@@ -1,14 +1,14 @@
 /// \file
-/// Files that are written where the user says.
+/// Files to write; those to read whole are in text.h (`read_file`).
 #pragma once
 
-#include <fstream>
+#include <iosfwd>
 #include <string>
 
 namespace zerosim {
 
-/// Empties or creates the file; bytes go into it as they are.
-/// \throws ConfigError  if it cannot be opened, with the reason.
-[[nodiscard]] std::ofstream open_output(const std::string& path);
+/// Makes or empties a file, for bytes as they are.
+/// \throws ConfigError  that names the file and the system's reason
+[[nodiscard]] std::ofstream open_for_writing(const std::string& path);
 
 }  // namespace zerosim

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 
@@ -20,7 +21,7 @@ namespace zerosim {
 namespace {
 
 void write_file(const std::string& path, const std::string& text) {
-  std::ofstream stream = open_output(path);
+  std::ofstream stream = open_for_writing(path);
   errno = 0;
   stream << text;
   stream.close();

@@ -1,3 +1,4 @@
+#include <fstream>
 #include <ostream>
 #include <string>
 
@@ -67,7 +68,7 @@ void write_memory_csv(const Program& program, const std::vector<MemoryEvent>& co
 
 void write_memory_csv(const std::string& path, const Program& program,
                       const std::vector<MemoryEvent>& course) {
-  std::ofstream out = open_output(path);
+  std::ofstream out = open_for_writing(path);
   try {
     write_memory_csv(program, course, out);
   } catch (const BackendError& error) {
