@@ -128,7 +128,7 @@ TEST(NcclProto, OnlyWhatIsListed) {
 }
 
 TEST(NcclProto, NamingLl128TurnsItOn) {
-  constexpr const char* kStaged = "rtx4090-8";
+  constexpr const char* kStaged = "rtx4090x8-pcie";
   EXPECT_FALSE(
       is_available(with("", kStaged).cluster, kReduce, Algorithm::Ring, Protocol::LowLatency128));
   const Told told = with("NCCL_PROTO=LL128", kStaged);
@@ -160,8 +160,8 @@ TEST(NcclChannels, OfHeadsOfAdaptersAndOfPcie) {
   EXPECT_NEAR(busbw(with("NCCL_MAX_NCHANNELS=2", "dgx-a100-80", 2).cluster, kGather, Kind::Network),
               48, 0.01);
   // Two rings through host memory share its links.
-  EXPECT_EQ(busbw(with("NCCL_MAX_NCHANNELS=1", "rtx4090-8").cluster, kGather),
-            busbw(with("", "rtx4090-8").cluster, kGather));
+  EXPECT_EQ(busbw(with("NCCL_MAX_NCHANNELS=1", "rtx4090x8-pcie").cluster, kGather),
+            busbw(with("", "rtx4090x8-pcie").cluster, kGather));
 }
 
 TEST(NcclChannels, MoreHoldSmsAlone) {
@@ -205,11 +205,20 @@ TEST(NcclP2p, LevelsOfCards) {
   const auto intra = [](const char* text, const char* machine) {
     return with(text, machine).cluster.intra();
   };
-  EXPECT_EQ(intra("", "a100-pcie-8"), IntraNode::Pcie);
-  EXPECT_EQ(intra("NCCL_P2P_LEVEL=NVL", "a100-pcie-8"), IntraNode::PcieHostStaged);
-  EXPECT_EQ(intra("NCCL_P2P_LEVEL=SYS", "a100-pcie-8"), IntraNode::Pcie);
+  // Below one switch for each CPU; the cluster says that GPUs copy directly.
+  EXPECT_EQ(intra("", "a100x8-pcie-plx"), IntraNode::Pcie);
+  EXPECT_EQ(intra("NCCL_P2P_LEVEL=NVL", "a100x8-pcie-plx"), IntraNode::PcieHostStaged);
+  EXPECT_EQ(intra("NCCL_P2P_LEVEL=PIX", "a100x8-pcie-plx"), IntraNode::PcieHostStaged);
+  EXPECT_EQ(intra("NCCL_P2P_LEVEL=PXB", "a100x8-pcie-plx"), IntraNode::Pcie);
+  // Four on the ports of one CPU: PHB.
+  EXPECT_EQ(intra("", "a10x4-pcie"), IntraNode::PcieHostStaged);
+  EXPECT_EQ(intra("NCCL_P2P_LEVEL=PXB", "a10x4-pcie"), IntraNode::PcieHostStaged);
+  EXPECT_EQ(intra("NCCL_P2P_LEVEL=PHB", "a10x4-pcie"), IntraNode::Pcie);
+  // Eight on those of two: SYS.
+  EXPECT_EQ(intra("NCCL_P2P_LEVEL=PHB", "l40sx8-pcie"), IntraNode::PcieHostStaged);
+  EXPECT_EQ(intra("NCCL_P2P_LEVEL=7", "l40sx8-pcie"), IntraNode::Pcie);
   // The driver of consumer cards refuses whatever NCCL asks for.
-  EXPECT_EQ(intra("NCCL_P2P_LEVEL=SYS", "rtx4090-8"), IntraNode::PcieHostStaged);
+  EXPECT_EQ(intra("NCCL_P2P_LEVEL=SYS", "rtx4090x8-pcie"), IntraNode::PcieHostStaged);
 }
 
 TEST(NcclP2p, NodesThatNvLinkJoinedPart) {
@@ -243,9 +252,22 @@ TEST(NcclShm, OffMeansAdapters) {
                                            Algorithm::Ring, Protocol::Simple);
   EXPECT_NEAR(time.count() * 1e6, 8.4 + 7 * 14, 1e-9);
   EXPECT_THAT(with("NCCL_SHM_DISABLE=1").sentences.front(), HasSubstr("changes nothing here"));
-  EXPECT_EQ(error_of("A=1\nNCCL_SHM_DISABLE=1", "rtx4090-8"),
-            "job.env:2:18: NCCL_SHM_DISABLE: GPUs of a node then reach each other through adapters "
-            "only, and nodes (rtx4090-8) have none");
+}
+
+TEST(NcclShm, NothingLeft) {
+  Cluster cluster = parse_cluster(
+      R"({"version": 1, "name": "box", "node": {"gpu": "A10-24", "gpus": 4,
+          "intra": {"kind": "pcie-host-staged"}}})",
+      "box.json");
+  try {
+    static_cast<void>(
+        follow_nccl_variables(parse_environment("A=1\nNCCL_SHM_DISABLE=1", "job.env"), cluster));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "job.env:2:18: NCCL_SHM_DISABLE: GPUs of a node then reach each other through "
+                 "adapters only, and nodes (box) have none");
+  }
 }
 
 TEST(NcclNet, Sockets) {
@@ -263,7 +285,7 @@ TEST(NcclNet, Sockets) {
 }
 
 TEST(NcclNet, AdaptersWithAPlugin) {
-  const auto kind = [](const char* text) { return with(text, "p4d", 2).cluster.node.network; };
+  const auto kind = [](const char* text) { return with(text, "aws-p4d", 2).cluster.node.network; };
   EXPECT_EQ(kind("NCCL_IB_DISABLE=1"), NetworkKind::EfaV1);
   EXPECT_EQ(kind("NCCL_NET=Socket"), NetworkKind::Tcp);
   EXPECT_EQ(kind("NCCL_NET_PLUGIN=none"), NetworkKind::Tcp);
