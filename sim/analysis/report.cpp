@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "sim/analysis/calibration_notes.h"
 #include "sim/analysis/cluster_ranks.h"
 #include "sim/analysis/memory_report.h"
 #include "sim/analysis/rank_memory.h"
@@ -414,6 +415,7 @@ std::vector<MemorySample> memory_over_time(const Experiment& experiment, const S
 EngineOptions engine_room(const Experiment& experiment, const std::vector<Strategy>& strategies,
                           const SimulationOptions& options) {
   EngineOptions room;
+  room.calibration = experiment.calibration;
   const bool alike =
       experiment.cluster.perturbations.empty() && mode_of(experiment, options) == FoldMode::On;
   if (alike || strategies.size() < 2) return room;  // a class or two; what the first run needs
@@ -451,6 +453,9 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
   append(report.assumptions, strategy.assumptions);
   append(report.assumptions, program.assumptions);
   report.warnings = strategy.warnings;
+  for (Warning& warning : calibration_warnings(experiment.calibration, cluster)) {
+    report.warnings.push_back(std::move(warning));
+  }
   report.folding = folding_report(experiment, prepared);
   if (prepared.mode != options.fold) report.assumptions.push_back(unfolded_note(cluster));
   report.memory = worst_memory(experiment, strategy, prepared, observer);
@@ -458,6 +463,7 @@ StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& s
   report.verdict = verdict_of(report.memory);
   append(report.assumptions, memory_assumptions(program));
   if (uses_host_memory(program)) report.assumptions.push_back(host_memory_note(cluster));
+  append(report.assumptions, calibration_notes(experiment.calibration, cluster, program));
   report.time = split_critical_step(program, timeline);
   if (report.memory.flushes > 0) {
     report.memory.flush_time =

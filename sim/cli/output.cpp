@@ -3,6 +3,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+
+#include "sim/base/error.h"
+#include "sim/base/text.h"
 
 namespace zerosim {
 
@@ -10,6 +14,21 @@ void print(const std::string& text) {
   const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
   if (written != text.size() || std::fflush(stdout) != 0) {
     throw BackendError(std::string("stdout: ") + std::strerror(errno));
+  }
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream stream(path, std::ios::binary);
+  if (!stream) {
+    throw ConfigError({path, 0, 0},
+                      format("cannot be opened for writing: {}", std::strerror(errno)));
+  }
+  errno = 0;
+  stream << text;
+  stream.close();
+  if (!stream) {
+    throw BackendError(format("{}: cannot write: {}", path, std::strerror(errno)));
   }
 }
 

@@ -19,21 +19,6 @@ namespace zerosim {
 
 namespace {
 
-void write_file(const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream stream(path, std::ios::binary);
-  if (!stream) {
-    throw ConfigError({path, 0, 0},
-                      format("cannot be opened for writing: {}", std::strerror(errno)));
-  }
-  errno = 0;
-  stream << text;
-  stream.close();
-  if (!stream) {
-    throw BackendError(format("{}: cannot write: {}", path, std::strerror(errno)));
-  }
-}
-
 std::string stem_of(const std::string& path) {
   return std::filesystem::path(path).stem().string();
 }
