@@ -19,6 +19,11 @@ namespace {
 constexpr int kVersion = 1;
 constexpr std::int64_t kMostRanks = kMaxGpusPerNode * kMaxNodes;
 constexpr double kLargestExponent = 0.9;
+/// What a file can hold: its steps are 0.1 ns and 0.1 MB/s.
+constexpr Seconds kLeastFloor{1e-10};
+constexpr Seconds kLongest{3600};
+constexpr BytesPerSecond kSlowest{1e5};
+constexpr BytesPerSecond kFastest{1e15};
 
 constexpr std::array kOperations = {CollectiveOp::AllReduce,     CollectiveOp::AllGather,
                                     CollectiveOp::ReduceScatter, CollectiveOp::Broadcast,
@@ -49,6 +54,24 @@ auto named(JsonObject& object, const std::string& key, const Values& all, const 
 
 // Reading.
 
+Seconds bounded_time(JsonObject& object, const std::string& key, Seconds least) {
+  const Seconds time = object.seconds(key);
+  if (time >= least && time <= kLongest) return time;
+  object.fail(key,
+              format("found {:g} s, expected {:g} s to {:g} s", time.count(), least.count(),
+                     kLongest.count()),
+              "out_of_range");
+}
+
+BytesPerSecond bounded_rate(JsonObject& object, const std::string& key) {
+  const BytesPerSecond rate = object.bytes_per_second(key);
+  if (rate >= kSlowest && rate <= kFastest) return rate;
+  object.fail(key,
+              format("found {:g} GB/s, expected {:g} to {:g}", rate.gb_per_second(),
+                     kSlowest.gb_per_second(), kFastest.gb_per_second()),
+              "out_of_range");
+}
+
 MeasuredMachine read_machine(JsonObject object, int nodes) {
   expect_keys(object, {"name", "gpu", "intra", "nics", "nic_bandwidth"});
   MeasuredMachine machine;
@@ -57,7 +80,7 @@ MeasuredMachine read_machine(JsonObject object, int nodes) {
   machine.intra = named(object, "intra", kIntraKinds, intra_node_name, "kind of node");
   if (nodes > 1) {
     machine.nics = bounded_integer(object, "nics", 1, kMaxGpusPerNode * kMaxGpusPerNode);
-    machine.nic_bandwidth = positive_rate(object, "nic_bandwidth");
+    machine.nic_bandwidth = bounded_rate(object, "nic_bandwidth");
   }
   return machine;
 }
@@ -65,16 +88,15 @@ MeasuredMachine read_machine(JsonObject object, int nodes) {
 CollectiveLine read_line(JsonObject object) {
   expect_keys(object, {"floor", "bend", "exponent", "bandwidth"});
   CollectiveLine line;
-  line.floor = object.seconds("floor");
-  if (line.floor <= Seconds(0)) object.fail("floor", "found a time of 0, expected a positive one");
-  line.bend = object.seconds("bend");
+  line.floor = bounded_time(object, "floor", kLeastFloor);
+  line.bend = bounded_time(object, "bend", Seconds(0));
   line.exponent = object.number("exponent");
   if (!(line.exponent >= 0 && line.exponent <= kLargestExponent)) {
     object.fail("exponent",
                 format("found {}, expected a number from 0 to {}", line.exponent, kLargestExponent),
                 "out_of_range");
   }
-  line.bandwidth = positive_rate(object, "bandwidth");
+  line.bandwidth = bounded_rate(object, "bandwidth");
   return line;
 }
 
@@ -167,7 +189,7 @@ JsonValue machine_json(const CalibratedCollective& entry) {
   json["intra"] = std::string(intra_node_name(entry.machine.intra));
   if (entry.nodes > 1) {
     json["nics"] = entry.machine.nics;
-    json["nic_bandwidth"] = format("{}GB/s", entry.machine.nic_bandwidth.gb_per_second());
+    json["nic_bandwidth"] = rate_text(entry.machine.nic_bandwidth);
   }
   return json;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.h"
+#include "sim/base/random.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
@@ -25,22 +26,7 @@ int rounded_up(double value) {
   return std::max(1, static_cast<int>(std::ceil(value - 1e-9)));
 }
 
-/// Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014), the finaliser.
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31U);
-}
-
 }  // namespace
-
-int checked_link_count(std::int64_t links) {
-  if (links > kMostFabricLinks) {
-    throw ConfigError(format("fabric: {} links, expected at most {}", links, kMostFabricLinks));
-  }
-  return static_cast<int>(links);
-}
 
 ClosNetwork::ClosNetwork(const ClosShape& shape, int nodes, int nics, BytesPerSecond nic_bandwidth)
     : shape_(shape), nodes_(nodes), nics_(std::max(nics, 1)) {

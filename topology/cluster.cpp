@@ -1,5 +1,6 @@
 #include "topology/cluster.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "topology/node_graph.h"
@@ -50,6 +51,12 @@ BytesPerSecond usable_nic_bandwidth(const Cluster& cluster) {
 int links_to_switch(const NodeTemplate& node, int gpu) {
   const double rate = nvlink_bandwidth(node.graph, gpu).per_second();
   return static_cast<int>(std::lround(rate / node.nvlink.per_second()));
+}
+
+int links_between(const NodeTemplate& node, int gpu, int other) {
+  const double rate = nvlink_pair_bandwidth(node.graph, gpu, other).per_second();
+  return rate <= 0 ? 0
+                   : std::max(1, static_cast<int>(std::lround(rate / node.nvlink.per_second())));
 }
 
 FabricNetwork fabric_network(const Cluster& cluster) {

@@ -186,9 +186,6 @@ const FabricLevel& level_of(const FabricNetwork::Network& network, int link) {
 BytesPerSecond FabricNetwork::capacity(int link) const {
   return level_of(network_, link).capacity;
 }
-std::string FabricNetwork::level(int link) const {
-  return level_of(network_, link).name;
-}
 
 std::string FabricNetwork::name(int link) const {
   ZS_CHECK(link >= 0 && link < link_count(), "a link that the fabric has");

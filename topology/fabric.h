@@ -85,8 +85,7 @@ class FabricNetwork {
 
   [[nodiscard]] int link_count() const;
   [[nodiscard]] BytesPerSecond capacity(int link) const;
-  [[nodiscard]] std::string name(int link) const;   ///< "leaf3.up", "unit3.rail0.up"
-  [[nodiscard]] std::string level(int link) const;  ///< links of one level are alike: "leaf uplink"
+  [[nodiscard]] std::string name(int link) const;  ///< "leaf3.up", "unit3.rail0.up"
   [[nodiscard]] std::vector<FabricLevel> levels() const;
   /// Links with this name, or all of this level; none if it is neither.
   [[nodiscard]] std::vector<int> links_named(std::string_view name_or_level) const;

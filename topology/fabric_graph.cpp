@@ -1,9 +1,8 @@
 #include "topology/fabric_graph.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <numeric>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -190,16 +189,16 @@ BytesPerSecond flow_between(const FabricGraph& graph, const std::vector<int>& fr
     add_flow_edge(flow, boost::source(edge, graph), boost::target(edge, graph),
                   graph[edge].bandwidth);
   }
-  const auto holds = [](const std::vector<int>& places, int place) {
-    return std::find(places.begin(), places.end(), place) != places.end();
+  const auto add_ends = [&](const std::vector<int>& places, auto add) {
+    const std::set<int> chosen(places.begin(), places.end());
+    for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
+      if (graph[v].kind != FabricVertexKind::Nic || !chosen.contains(graph[v].place)) continue;
+      // A NIC cannot send or take more than its own cable.
+      add(v, graph[*boost::out_edges(v, graph).first].bandwidth);
+    }
   };
-  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
-    if (graph[v].kind != FabricVertexKind::Nic) continue;
-    // A NIC cannot send or take more than its own cable.
-    const FabricEdge& own = graph[*boost::out_edges(v, graph).first];
-    if (holds(from, graph[v].place)) add_flow_edge(flow, source, v, own.bandwidth);
-    if (holds(to, graph[v].place)) add_flow_edge(flow, v, sink, own.bandwidth);
-  }
+  add_ends(from, [&](Vertex v, BytesPerSecond rate) { add_flow_edge(flow, source, v, rate); });
+  add_ends(to, [&](Vertex v, BytesPerSecond rate) { add_flow_edge(flow, v, sink, rate); });
   const std::int64_t most =
       boost::push_relabel_max_flow(flow, source, sink,
                                    boost::capacity_map(boost::get(&FlowEdge::capacity, flow))
@@ -208,16 +207,14 @@ BytesPerSecond flow_between(const FabricGraph& graph, const std::vector<int>& fr
   return BytesPerSecond(static_cast<double>(most));
 }
 
-BytesPerSecond bisection_bandwidth(const FabricGraph& graph) {
-  int places = 0;
-  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
-    places = std::max(places, graph[v].place + 1);
+BytesPerSecond bisection_bandwidth(const FabricNetwork& network) {
+  const int half = network.nodes() / 2;
+  std::vector<int> first, second;
+  for (int node = 0; node < half; ++node) {
+    first.push_back(network.place(node));
+    second.push_back(network.place(network.nodes() - half + node));
   }
-  std::vector<int> first(static_cast<std::size_t>(places / 2));
-  std::vector<int> second(first.size());
-  std::iota(first.begin(), first.end(), 0);
-  std::iota(second.begin(), second.end(), places - places / 2);
-  return flow_between(graph, first, second);
+  return flow_between(expand(network), first, second);
 }
 
 }  // namespace zerosim

@@ -40,14 +40,14 @@ using FabricGraph =
 /// torus hang from its routers; a single switch is one leaf.
 [[nodiscard]] FabricGraph expand(const FabricNetwork& network);
 
-/// What the NICs of the first half of the places can send to those of the second half together,
-/// one direction: the maximum flow. With an odd number of places the middle one takes no part.
-/// Not the least over all ways to halve them, which nobody can compute for large graphs; in a tree
-/// and a torus with its longest dimension last it is, in a dragonfly the natural one.
-[[nodiscard]] BytesPerSecond bisection_bandwidth(const FabricGraph& graph);
-
 /// From NICs of `from` to NICs of `to` (places), one direction: the maximum flow.
 [[nodiscard]] BytesPerSecond flow_between(const FabricGraph& graph, const std::vector<int>& from,
                                           const std::vector<int>& to);
+
+/// What the NICs of the first half of the nodes can send to those of the second half together, one
+/// direction. Of an odd number of nodes the middle one takes no part. Not the least over all ways
+/// to halve them, which nobody can compute for large graphs; with nodes in order it is in a tree
+/// and in a torus with its longest dimension last, and in a dragonfly it is the natural one.
+[[nodiscard]] BytesPerSecond bisection_bandwidth(const FabricNetwork& network);
 
 }  // namespace zerosim

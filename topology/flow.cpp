@@ -65,7 +65,6 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  [[nodiscard]] int gpus() const { return static_cast<int>(gpus_.size()); }
   [[nodiscard]] FlowVertexId gpu(int index) const { return gpus_[static_cast<std::size_t>(index)]; }
   FlowVertexId add_vertex() { return boost::add_vertex(graph_); }
   FlowEdgeId add_link(FlowVertexId from, FlowVertexId to, Rate there, Rate back = 0) {
@@ -212,11 +211,6 @@ FlowLinks flow_links(const NodeGraph& graph, int gpus) {
     if (used) with_gpus.insert(component[v]);
   }
   return gpus >= 2 && with_gpus.size() == 1 ? FlowLinks::NvLink : FlowLinks::All;
-}
-
-BytesPerSecond pair_flow(const NodeGraph& graph, int gpus, int from, int to) {
-  Network network(graph, gpus, flow_links(graph, gpus));
-  return rate_of(network.max_flow(network.gpu(from), network.gpu(to)));
 }
 
 Bisection bisection(const NodeGraph& graph, int gpus) {

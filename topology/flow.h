@@ -6,8 +6,6 @@
 /// nothing on. Where NVLinks alone join those GPUs, only NVLinks are asked, as NCCL uses nothing
 /// else then; otherwise all links of the node.
 ///
-/// **Pair.** The largest flow from one GPU to another.
-///
 /// **Bisection.** The least, over the ways to cut the GPUs in two halves (of an odd number the
 /// smaller one rounded down), of the largest flow from one half to the other.
 ///
@@ -41,8 +39,6 @@ enum class FlowLinks { NvLink, All };
 
 /// NvLink where NVLinks join the first `gpus` GPUs, at least two.
 [[nodiscard]] FlowLinks flow_links(const NodeGraph& graph, int gpus);
-
-[[nodiscard]] BytesPerSecond pair_flow(const NodeGraph& graph, int gpus, int from, int to);
 
 struct Bisection {
   BytesPerSecond bandwidth;  ///< from one half to the other, one direction

@@ -154,26 +154,15 @@ void for_links(const LinkPerturbation& entry, const Cluster& cluster, const Inst
     return listed.empty() || std::find(listed.begin(), listed.end(), index) != listed.end();
   };
   if (entry.where == Where::Nic) {
-    for (const int nic : entry.nics) {
-      if (nic < 0 || nic >= cluster.node.nics) {
-        throw ConfigError(
-            format("a perturbation names NIC {}, expected 0 to {}", nic, cluster.node.nics - 1));
-      }
-    }
+    check_selected("NIC", entry.nics, cluster.node.nics);
+    check_selected("node", entry.nodes, cluster.nodes);
     const auto on_node = [&](int node) {
       for (int i = 0; i < nics; ++i) {
         const int link = node * nics + i;
         if (among(entry.nics, map.nics()[at(i)]) && link < map.nic_links()) body(link);
       }
     };
-    for (const int node : entry.nodes) {
-      if (node < 0 || node >= cluster.nodes) {
-        throw ConfigError(
-            format("a perturbation names node {}, expected 0 to {}", node, cluster.nodes - 1));
-      }
-      on_node(node);
-    }
-    for (int node = 0; entry.nodes.empty() && node < cluster.nodes; ++node) on_node(node);
+    for_selected(entry.nodes, cluster.nodes, on_node);
   }
   if (entry.where == Where::Fabric) {
     const std::vector<int> links = map.fabric().links_named(entry.fabric);

@@ -16,6 +16,16 @@
 
 namespace zerosim {
 
+/// Calls `body` for each index that an entry lists: if it lists none, for all from 0 to count - 1.
+template <typename Body>
+void for_selected(const std::vector<int>& listed, int count, Body body) {
+  for (const int index : listed) body(index);
+  for (int index = 0; listed.empty() && index < count; ++index) body(index);
+}
+
+/// \throws ConfigError  if an entry lists an index that is not there; `what` names one: "node"
+void check_selected(const char* what, const std::vector<int>& listed, int count);
+
 /// Some GPUs, and the ranks on them, are not as the template says.
 struct GpuPerturbation {
   std::vector<int> nodes;                   ///< empty: every node
@@ -33,7 +43,7 @@ struct LinkPerturbation {
     NvLink,  ///< of a GPU (NVSwitch), or between `gpus` and `peer` (mesh)
     Pcie,    ///< between a GPU and its host
     Nic,     ///< a NIC and its cable
-    Fabric,  ///< links of the fabric, by name or level (FabricNetwork::name, level)
+    Fabric,  ///< links of the fabric, by name or level (FabricNetwork::name, FabricLevel)
   };
   Where where = Where::Nic;
   std::vector<int> nodes;     ///< empty: every node; not for Fabric

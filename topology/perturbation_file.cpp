@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -280,15 +280,9 @@ class PerturbationReader {
 
   /// NCCL's rings, and so the graph of the node, are those of the cluster's own GPU.
   std::string read_kind(JsonObject& entry) {
-    std::vector<std::string> names;
-    for (const GpuSpec& spec : gpu_specs()) names.push_back(spec.name);
-    std::string name = one_of(entry, "gpu", names, "GPU");
+    std::string name = one_of(entry, "gpu", gpu_names(), "GPU");
     const GpuSpec& usual = cluster_.gpu();
-    const GpuSpec& other = gpu_spec(name);
-    const bool alike = usual.nvlink == other.nvlink && usual.nvlink_links == other.nvlink_links &&
-                       usual.pcie_generation == other.pcie_generation &&
-                       usual.compute_capability / 10 == other.compute_capability / 10;
-    if (!alike) {
+    if (!have_same_links(usual, gpu_spec(name))) {
       entry.fail("gpu", format("{} has other links or another architecture than {}, expected a GPU "
                                "with the same",
                                name, usual.name));
@@ -444,11 +438,9 @@ class PerturbationReader {
 
   /// Of the listed GPUs; of all used ones if none is.
   [[nodiscard]] int fewest_links_to_switch(const std::vector<int>& gpus) const {
-    int fewest = links_to_switch(cluster_.node, gpus.empty() ? 0 : gpus.front());
-    for (const int gpu : gpus) fewest = std::min(fewest, links_to_switch(cluster_.node, gpu));
-    for (int gpu = 0; gpus.empty() && gpu < cluster_.gpus_per_node; ++gpu) {
-      fewest = std::min(fewest, links_to_switch(cluster_.node, gpu));
-    }
+    int fewest = std::numeric_limits<int>::max();
+    for_selected(gpus, cluster_.gpus_per_node,
+                 [&](int gpu) { fewest = std::min(fewest, links_to_switch(cluster_.node, gpu)); });
     return fewest;
   }
 
@@ -461,16 +453,9 @@ class PerturbationReader {
     }
     link.peer = bounded_integer(entry, "peer", 0, cluster_.gpus_per_node - 1);
     const int gpu = link.gpus.front();
-    const int links = link.peer == gpu ? 0 : pair_links(gpu, link.peer);
+    const int links = link.peer == gpu ? 0 : links_between(cluster_.node, gpu, link.peer);
     if (links == 0) entry.fail("peer", format("no NVLink joins GPU {} and GPU {}", gpu, link.peer));
     return links;
-  }
-
-  /// NVLinks of a pair: the graph holds rates, which are multiples of one link's.
-  [[nodiscard]] int pair_links(int a, int b) const {
-    const double one = cluster_.node.nvlink.per_second();
-    const double pair = nvlink_pair_bandwidth(cluster_.node.graph, a, b).per_second();
-    return pair <= 0 ? 0 : std::max(1, static_cast<int>(std::lround(pair / one)));
   }
 
   // Background traffic.

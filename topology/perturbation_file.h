@@ -6,9 +6,6 @@
 /// change nothing, or never end.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "sim/base/json.h"
 #include "topology/cluster.h"
 

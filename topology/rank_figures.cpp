@@ -11,24 +11,6 @@
 namespace zerosim {
 namespace {
 
-void check_index(const char* what, int index, int count) {
-  if (index < 0 || index >= count) {
-    throw ConfigError(
-        format("a perturbation names {} {}, expected 0 to {}", what, index, count - 1));
-  }
-}
-
-void check_all(const char* what, const std::vector<int>& indices, int count) {
-  for (const int index : indices) check_index(what, index, count);
-}
-
-/// The indices that a list names; all of `count` if it is empty.
-template <typename Body>
-void for_each(const std::vector<int>& listed, int count, Body body) {
-  for (const int index : listed) body(index);
-  for (int index = 0; listed.empty() && index < count; ++index) body(index);
-}
-
 /// A rank's figures while perturbations are still being applied.
 struct Draft {
   RankFigures figures;
@@ -84,11 +66,11 @@ class Builder {
   /// Changes the ranks of the listed nodes and GPUs; `change` sees each distinct draft once.
   template <typename Change>
   void for_ranks(const std::vector<int>& nodes, const std::vector<int>& gpus, Change change) {
-    check_all("node", nodes, cluster_.nodes);
-    check_all("GPU", gpus, cluster_.node.gpus);
+    check_selected("node", nodes, cluster_.nodes);
+    check_selected("GPU", gpus, cluster_.node.gpus);
     std::map<int, int> changed;  // by the number before
-    for_each(nodes, cluster_.nodes, [&](int node) {
-      for_each(gpus, cluster_.gpus_per_node, [&](int gpu) {
+    for_selected(nodes, cluster_.nodes, [&](int node) {
+      for_selected(gpus, cluster_.gpus_per_node, [&](int gpu) {
         const auto rank =
             static_cast<std::size_t>(node) * static_cast<std::size_t>(cluster_.gpus_per_node) +
             static_cast<std::size_t>(gpu);
@@ -137,7 +119,7 @@ class Builder {
   }
 
   void apply_switch(const LinkPerturbation& entry) {
-    for_each(entry.gpus, cluster_.gpus_per_node, [&](int gpu) {
+    for_selected(entry.gpus, cluster_.gpus_per_node, [&](int gpu) {
       const int links = entry.lost_links > 0 ? links_to_switch(cluster_.node, gpu) : 0;
       for_ranks(entry.nodes, {gpu}, [&](Draft& draft) {
         draft.nvlink.add(entry);
@@ -153,13 +135,13 @@ class Builder {
       for_ranks(entry.nodes, entry.gpus, [&](Draft& draft) { draft.nvlink.add(entry); });
       return;
     }
-    check_index("GPU", entry.peer, cluster_.node.gpus);
+    check_selected("GPU", {entry.peer}, cluster_.node.gpus);
+    check_selected("GPU", entry.gpus, cluster_.node.gpus);
     std::vector<int> gpus;
-    for_each(entry.gpus, cluster_.gpus_per_node, [&](int gpu) {
+    for_selected(entry.gpus, cluster_.gpus_per_node, [&](int gpu) {
       if (gpu != entry.peer) gpus.push_back(gpu);
     });
     for (const int gpu : gpus) {
-      check_index("GPU", gpu, cluster_.node.gpus);
       if (nvlink_pair_bandwidth(cluster_.node.graph, gpu, entry.peer).per_second() <= 0) {
         throw ConfigError(
             format("a perturbation names NVLinks between GPUs {} and {}, and there "
@@ -172,7 +154,7 @@ class Builder {
   }
 
   void apply_pair(const LinkPerturbation& entry, int gpu, int other) {
-    const double lost = entry.lost_links / links_in_mesh(gpu);
+    const double lost = static_cast<double>(entry.lost_links) / links_in_mesh(gpu);
     for_ranks(entry.nodes, {gpu}, [&](Draft& draft) {
       draft.lost_share += lost;
       draft.pairs[other].add(entry);
@@ -188,13 +170,13 @@ class Builder {
     }
     return fewest;
   }
-  /// NVLinks between a GPU and the other used ones.
-  [[nodiscard]] double links_in_mesh(int gpu) const {
-    double sum = 0;
+  /// NVLinks between a GPU and the other used ones; at least 1.
+  [[nodiscard]] int links_in_mesh(int gpu) const {
+    int sum = 0;
     for (int other = 0; other < cluster_.gpus_per_node; ++other) {
-      if (other != gpu) sum += nvlink_pair_bandwidth(cluster_.node.graph, gpu, other).per_second();
+      if (other != gpu) sum += links_between(cluster_.node, gpu, other);
     }
-    return std::max(1.0, sum / cluster_.node.nvlink.per_second());
+    return std::max(1, sum);
   }
 
   /// Drafts that no rank has any more do not count; different ones may end alike.
@@ -253,6 +235,14 @@ class Builder {
 };
 
 }  // namespace
+
+void check_selected(const char* what, const std::vector<int>& listed, int count) {
+  for (const int index : listed) {
+    if (index >= 0 && index < count) continue;
+    throw ConfigError(
+        format("a perturbation names {} {}, expected 0 to {}", what, index, count - 1));
+  }
+}
 
 std::vector<std::string> gpu_kinds(const Cluster& cluster) {
   std::vector<std::string> kinds{cluster.node.gpu};

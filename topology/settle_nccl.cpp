@@ -15,17 +15,13 @@ NodeShape link_shape(const Cluster& cluster) {
   NodeShape shape;
   shape.gpus = cluster.gpus_per_node;
   shape.nvlink = node.nvlink;
-  shape.pcie = host_path_bandwidth(node.graph, 0);
-  for (int gpu = 1; gpu < shape.gpus; ++gpu) {
-    shape.pcie = std::min(shape.pcie, host_path_bandwidth(node.graph, gpu));
-  }
+  shape.pcie = slowest_host_path(node.graph, shape.gpus);
   if (node.intra == IntraNode::NvSwitch) {
     return shape;  // without_switch_links counts them
   }
   for (int a = 0; a < shape.gpus; ++a) {
     for (int b = a + 1; b < shape.gpus; ++b) {
-      const double rate = nvlink_pair_bandwidth(node.graph, a, b).per_second();
-      const auto links = static_cast<int>(std::lround(rate / node.nvlink.per_second()));
+      const int links = links_between(node, a, b);
       if (links > 0) shape.mesh.push_back({a, b, links});
     }
   }
@@ -43,10 +39,9 @@ void add_lost(const LinkPerturbation& entry, const Cluster& cluster, Lost& lost)
                : std::pair(gpu, -1);
     lost[pair] += entry.lost_links;
   };
-  for (const int gpu : entry.gpus) add(gpu);
-  for (int gpu = 0; entry.gpus.empty() && gpu < cluster.gpus_per_node; ++gpu) {
-    if (gpu != entry.peer) add(gpu);
-  }
+  for_selected(entry.gpus, cluster.gpus_per_node, [&](int gpu) {
+    if (!entry.gpus.empty() || gpu != entry.peer) add(gpu);
+  });
 }
 
 bool takes_links(const LinkPerturbation& entry) {
@@ -113,27 +108,82 @@ NodeShape without_mesh_links(NodeShape shape, const Lost& lost) {
   return shape;
 }
 
-/// What the search finds on a node of `shape`; figures that do not follow from links are kept.
-SettledNccl settled_on(const Cluster& cluster, const NodeShape& shape) {
-  const int gpus = std::max(cluster.gpus_per_node, 2);
-  SettledNccl result{cluster.node.intra, cluster.node.nccl};
+struct Channels {
+  int count = 0;
+  double gbps = 0;
+  [[nodiscard]] double bus() const { return count * gbps; }
+};
+Channels rings(const NcclGraph& graph) {
+  return {graph.ring_channels, graph.ring_channel_gbps};
+}
+Channels inter_rings(const NcclGraph& graph) {
+  return {graph.inter_ring_channels, graph.inter_ring_channel_gbps};
+}
+Channels heads(const NcclGraph& graph) {
+  return {graph.nvls_heads, graph.nvls_head_gbps};
+}
+
+bool alike(Channels a, Channels b) {
+  return a.count == b.count && std::abs(a.gbps - b.gbps) <= 1e-9 * b.gbps;
+}
+
+/// Channels on the links that are left. The rule finds `whole` before and `left` then; where the
+/// node has others (`given`: a file's, a log's of the machine), they stay as many and lose the part
+/// that the rule's lose.
+Channels carried(Channels given, Channels whole, Channels left) {
+  if (alike(given, whole) || whole.bus() <= 0) return left;
+  return {given.count, given.gbps * std::min(1.0, left.bus() / whole.bus())};
+}
+
+/// By the rule, with the network that the node has. Its own latency does not follow from links.
+void set_network(NcclGraph& graph, const Cluster& cluster) {
+  const NcclGraph& own = cluster.node.nccl;
+  if (own.inter_ring_channels == 0) return;
+  set_inter_node(graph, cluster.gpu(), std::max(1, nics_in_use(cluster)),
+                 cluster.node.nic_bandwidth, NetworkKind::InfiniBand);
+  graph.extra_network_latency_us = own.extra_network_latency_us;
+  graph.inter_ll128 = own.inter_ll128 && graph.ll128;
+}
+
+/// Given channels between nodes hold as long as the links inside keep up.
+void keep_inter_rings(NcclGraph& graph, const Cluster& cluster) {
+  const Channels given = inter_rings(cluster.node.nccl);
+  NcclGraph rule = cluster.node.nccl;
+  set_network(rule, cluster);
+  if (alike(given, inter_rings(rule))) return;
+  const double limit = kInterOverIntra * rings(graph).bus() / given.count;
+  give_inter_rings(graph, given.count, std::min(given.gbps, limit));
+}
+
+/// What the search finds where of `whole` only `left` is left.
+SettledNccl settled_on(const Cluster& cluster, const NodeShape& whole, const NodeShape& left) {
+  const NcclGraph& own = cluster.node.nccl;
   const GpuSpec& gpu = cluster.gpu();
-  NcclGraph found = result.graph;
+  const int gpus = std::max(cluster.gpus_per_node, 2);
+  SettledNccl result{cluster.node.intra, own};
+  NcclGraph& found = result.graph;
   if (result.intra == IntraNode::NvLinkMesh) {
-    result.intra = intra_by_links(cluster.node.graph, shape.mesh, gpu, cluster.node.cpu,
-                                  cluster.gpus_per_node);
+    result.intra =
+        intra_by_links(cluster.node.graph, left.mesh, gpu, cluster.node.cpu, cluster.gpus_per_node);
   }
-  set_intra_node(found, result.intra, shape, gpu, gpus);
-  if (result.intra == cluster.node.intra) found.ring_efficiency = result.graph.ring_efficiency;
-  if (result.graph.inter_ring_channels > 0) {
-    const NcclGraph before = found;
-    set_inter_node(found, gpu, before.inter_ring_channels, cluster.node.nic_bandwidth,
-                   NetworkKind::InfiniBand);
-    found.extra_network_latency_us = before.extra_network_latency_us;
-    found.inter_ll128 = before.inter_ll128 && found.ll128;
+  const auto set_links = [&](NcclGraph& graph, const NodeShape& shape) {
+    set_intra_node(graph, result.intra, shape, gpu, gpus);
+  };
+  set_links(found, left);
+  if (result.intra != cluster.node.intra) {
+    set_network(found, cluster);
+    return result;
   }
-  result.graph = found;
-  ZS_CHECK(ring_capacity(found).per_second() > 0, "rings of some rate on the links that are left");
+  found.ring_efficiency = own.ring_efficiency;
+  NcclGraph rule = own;
+  set_links(rule, whole);
+  const Channels kept_rings = carried(rings(own), rings(rule), rings(found));
+  const Channels kept_heads = carried(heads(own), heads(rule), heads(found));
+  give_rings(found, kept_rings.count, kept_rings.gbps);
+  found.nvls_heads = kept_heads.count;
+  found.nvls_head_gbps = kept_heads.gbps;
+  set_network(found, cluster);
+  keep_inter_rings(found, cluster);
   return result;
 }
 
@@ -147,11 +197,15 @@ void settle_nccl(Cluster& cluster) {
   if (!meshed && cluster.node.intra != IntraNode::NvSwitch) {
     throw ConfigError(format("NVLinks are lost on nodes ({}) that have none", cluster.node.name));
   }
-  const NodeShape whole = link_shape(cluster);
+  const NodeShape links = link_shape(cluster);
+  const auto without = [&](const Lost& lost) {
+    return meshed ? without_mesh_links(links, lost)
+                  : without_switch_links(links, lost, cluster.node);
+  };
+  const NodeShape whole = without({});
   for (const Lost& lost : all) {
-    const NodeShape left =
-        meshed ? without_mesh_links(whole, lost) : without_switch_links(whole, lost, cluster.node);
-    const SettledNccl found = settled_on(cluster, left);
+    const SettledNccl found = settled_on(cluster, whole, without(lost));
+    ZS_CHECK(ring_capacity(found.graph).per_second() > 0, "rings of some rate on what is left");
     if (!cluster.settled || ring_capacity(found.graph) < ring_capacity(cluster.settled->graph)) {
       cluster.settled = found;
     }

@@ -21,33 +21,27 @@ void add_paths(const NodeGraph& graph, TopologySummary& summary) {
   }
 }
 
-/// Used GPUs of an NVLink domain: all alike on the switches, which are drawn as one.
+/// Used GPUs of an NVLink domain, on switches that are drawn as one.
 NodeGraph domain_graph(const Cluster& cluster, int gpus) {
   NodeShape shape;
   shape.gpus = gpus;
-  shape.nvswitch = nvlink_bandwidth(cluster.node.graph, 0);
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    const BytesPerSecond own = nvlink_bandwidth(cluster.node.graph, gpu % cluster.gpus_per_node);
+    shape.nvswitch_links.push_back(own);
+    shape.nvswitch = std::max(shape.nvswitch, own);
+  }
   return build_node_graph(shape);
 }
 
 void add_network(const Cluster& cluster, TopologySummary& summary) {
   if (cluster.node.nics == 0) return;
-  summary.used_nics = cluster.used_nics > 0 ? cluster.used_nics : cluster.node.nics;
+  summary.used_nics = nics_in_use(cluster);
   const BytesPerSecond network = link_capacity(cluster, LinkClass::Kind::Network);
   summary.network_per_gpu = BytesPerSecond(network.per_second() / cluster.gpus_per_node);
 }
 
 /// Larger fabrics take too long to ask (8,192 NICs: 0.2 s; 32,768: 1.2 s).
 constexpr int kMostDrawnNics = 8192;
-
-BytesPerSecond fabric_bisection(const FabricNetwork& network) {
-  const int half = network.nodes() / 2;
-  std::vector<int> first, second;
-  for (int node = 0; node < half; ++node) {
-    first.push_back(network.place(node));
-    second.push_back(network.place(network.nodes() - half + node));
-  }
-  return flow_between(expand(network), first, second);
-}
 
 void add_fabric(const Cluster& cluster, TopologySummary& summary) {
   const FabricNetwork network = fabric_network(cluster);
@@ -62,7 +56,7 @@ void add_fabric(const Cluster& cluster, TopologySummary& summary) {
   } else {
     fabric.counts = network.counts();
     if (network.places() <= kMostDrawnNics / network.all_nics()) {
-      fabric.bisection = fabric_bisection(network);
+      fabric.bisection = bisection_bandwidth(network);
     }
   }
   summary.fabric = std::move(fabric);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -195,7 +196,7 @@ FittedLog fitted_log(const CollectiveLogCheck& log, const Samples& samples, Hold
   entry.machine = measured_machine(*log.machine, entry.nodes);
   // As the file holds it, so that the file's residuals are those of its constants.
   entry.line = rounded(fit_line(samples.fitted, asymptote(log)));
-  entry.log = log.file;
+  entry.log = std::filesystem::path(log.file).filename().string();
   entry.source = log.source;
   entry.nccl_version = log.nccl_version;
   entry.fitted = names_of_fitted(fitted_constants(samples.fitted.size()));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <map>
 #include <string>
@@ -95,7 +94,7 @@ CLI::App* group_app(CLI::App& root, std::map<std::string, CLI::App*>& groups,
 /// What help and messages call the value of a flag; flags without one keep it so.
 void name_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    if (option->get_type_size() > 0) option->type_name("VALUE");
+    if (option->get_items_expected_max() > 0) option->type_name("VALUE");
   }
 }
 
@@ -146,10 +145,7 @@ int main(int argc, char** argv) {
   } catch (const BackendError& error) {
     return report(kEnvironment, error.what());
   } catch (const SimulationError& error) {
-    // SimGrid's exit handler may crash on what a run that stopped has left (seen with 3.32).
-    report(kInternalFailure, error.what());
-    std::fflush(nullptr);
-    std::_Exit(kInternalFailure);
+    return report(kInternalFailure, error.what());
   } catch (const Error& error) {
     return report(kBadInput, error.what());
   } catch (const std::overflow_error& error) {

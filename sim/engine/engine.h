@@ -19,12 +19,11 @@
 ///   StreamWait ends at once.
 /// - A copy puts its bytes on the link of its direction, those of pageable memory more of them
 ///   (`HostTimes::pageable_copy`).
-/// - The n-th collectives of the rank classes of a communicator's instance meet (rule 0.3). It
-/// loads
-///   the links of its ranks and, by its shares, the NICs and the fabric (folding.h). From its own
-///   readiness to the end each rank's NCCL kernel holds SMs; `delay` after the last one is ready,
-///   all transfer together. Consecutive calls with one `coalesced` number run as one collective of
-///   their summed size; its spans share out the time in proportion to bytes.
+/// - The n-th collectives of the rank classes of a communicator's instance meet (rule 0.3): one
+///   that loads the links of its ranks and, by its shares, the NICs and the fabric (folding.h).
+///   From its own readiness to the end each rank's NCCL kernel holds SMs; `delay` after the last
+///   one is ready, all transfer together. Consecutive calls with one `coalesced` number run as one
+///   collective of their summed size; its spans share out the time in proportion to bytes.
 ///
 /// - Warm-up steps of the program (Program::warm_up_steps) have ended at time 0: the observer sees
 ///   their allocations and frees on a device that is done with everything, nothing else of them
@@ -33,12 +32,11 @@
 ///   device's clock is at its present; where an allocation synchronises the device, until it is
 ///   idle.
 ///
-/// - A rank's kernels take their GPU's times, arithmetic / gpu_speed, its memory is memory_speed
-/// times
-///   as fast; host work takes / host_speed. Jitter multiplies each (perturbation.h).
-/// - Another job puts its bursts on each of its links by itself, in the same shares as everybody;
-/// it
-///   stops when the program has ended.
+/// - Of a rank's kernels arithmetic takes 1 / `gpu_speed` of the time on its kind of GPU, and its
+///   memory is `memory_speed` times as fast; its host work takes 1 / `host_speed` of its time.
+///   Jitter multiplies each (perturbation.h).
+/// - Another job puts its bursts on each of its links by itself, in the same shares as everybody.
+///   It stops when the program has ended.
 ///
 /// Not modelled: power limits, clocks.
 #pragma once
@@ -87,8 +85,8 @@ struct EngineOptions {
 /// object and may run programs on it; for another cluster, fork before the first object is made.
 class Engine {
  public:
-  /// \throws SimulationError  if the process has or had an Engine; for a GPU that cannot be
-  /// simulated.
+  /// \throws SimulationError  if the process has or had an Engine, or for a GPU that cannot be
+  ///                          simulated
   explicit Engine(const Cluster& cluster, const EngineOptions& options = {});
   ~Engine();
   Engine(const Engine&) = delete;
@@ -101,11 +99,11 @@ class Engine {
   /// \param observer  may be null: allocations are then free. Each rank class's calls come in host
   ///                  order; between classes there is no order, for a host thread that does not
   ///                  wait is walked ahead of the others.
-  /// \throws SimulationError  if rank classes disagree about a collective, or if operations wait
-  /// for
-  ///                          something that never happens; it names them.
   /// \param repetition  of a cluster with jitter: another draws other factors. Jitter needs a
   ///                    folding in which every rank is a class.
+  /// \throws SimulationError  if rank classes disagree about a collective; if operations wait for
+  ///                          something that never happens (it names them); if there is no room
+  ///                          for the folding; if it folds ranks that jitter.
   [[nodiscard]] Timeline run(const Program& program, const Folding& folding,
                              AllocationObserver* observer = nullptr, int repetition = 0);
 

@@ -480,10 +480,8 @@ void Execution::warm_up(int rank_class) {
 void Execution::on_event(const MachineEvent& event) {
   const int rank_class = event.rank_class;
   const auto kind = static_cast<EventKind>(event.kind);
-  if (kind == EventKind::BeginBurst || kind == EventKind::EndBurst) {
-    kind == EventKind::BeginBurst ? begin_burst(event.index) : end_burst(event.index);
-    return;
-  }
+  if (kind == EventKind::BeginBurst) return begin_burst(event.index);
+  if (kind == EventKind::EndBurst) return end_burst(event.index);
   --outstanding_;
   switch (kind) {
     case EventKind::StartKernel:
@@ -509,7 +507,7 @@ void Execution::on_event(const MachineEvent& event) {
       break;
     case EventKind::BeginBurst:
     case EventKind::EndBurst:
-      break;
+      break;  // not the program's own: above
   }
   work_off();
   note_end_of_program();

@@ -79,6 +79,7 @@ struct Machine::Impl {
   void create_gpus(s4u::NetZone& zone, int count);
   void create_links(s4u::NetZone& zone, int count);
   void on_completion(const s4u::Activity& activity);
+  void drop_left_overs();
   void dispatch(const MachineEvent& event);
   s4u::Exec& make_exec(const MachineEvent& event);
   void set_speed(Gpu& gpu) const;
@@ -101,6 +102,7 @@ struct Machine::Impl {
   double clock_at_begin = 0;
   MachineListener* listener = nullptr;
   std::exception_ptr failure;
+  bool begun = false;  ///< and not known to have come to its end
 
   // Reused by every activity.
   std::vector<s4u::Host*> hosts;
@@ -145,15 +147,29 @@ void Machine::Impl::set_speed(Gpu& gpu) const {
 
 void Machine::Impl::on_completion(const s4u::Activity& activity) {
   auto* record = activity.get_data<Record>();
+  if (!record->exec) return;  // what is cancelled completes twice: at once, and in the next run
   const MachineEvent event = record->event;
   retired = std::move(record->exec);
   free_records.push_back(record);
   dispatch(event);
 }
 
+/// Ends what a run that failed before or within `run`, or that stands still, has left. SimGrid's
+/// exit handler crashes on activities that are alive: it frees their resources before them.
+void Machine::Impl::drop_left_overs() {
+  if (!begun) return;
+  begun = false;
+  for (Record& record : records) {
+    const s4u::ExecPtr exec = record.exec;
+    if (exec) exec->cancel();
+  }
+  engine->run();  // nobody listens: it takes away what is cancelled, and timers
+  retired = nullptr;
+}
+
 /// SimGrid cannot be unwound from within: after a failure the rest of the run goes by unheard.
 void Machine::Impl::dispatch(const MachineEvent& event) {
-  if (failure) {
+  if (failure || listener == nullptr) {
     return;
   }
   try {
@@ -184,7 +200,9 @@ void Machine::Impl::add_host(std::vector<std::size_t>& places, std::size_t index
 
 Machine::Machine() : impl_(std::make_unique<Impl>()) {}
 
-Machine::~Machine() = default;
+Machine::~Machine() {
+  impl_->drop_left_overs();
+}
 
 void Machine::build(int gpus, int links, const std::vector<int>& sm_counts) {
   Impl& m = *impl_;
@@ -218,6 +236,8 @@ Seconds Machine::now() const {
 
 void Machine::begin(std::span<const double> capacities, std::span<const int> gpu_kinds) {
   Impl& m = *impl_;
+  m.drop_left_overs();
+  m.begun = true;
   m.clock_at_begin = s4u::Engine::get_clock();
   m.failure = nullptr;
   for (std::size_t i = 0; i < capacities.size(); ++i) {
@@ -237,6 +257,7 @@ void Machine::run(MachineListener& listener) {
   impl_->listener = &listener;
   impl_->engine->run();
   impl_->listener = nullptr;
+  impl_->begun = impl_->free_records.size() < impl_->records.size();
   if (impl_->failure) {
     std::rethrow_exception(std::exchange(impl_->failure, nullptr));
   }

@@ -59,7 +59,8 @@ class Machine {
 
   /// Time since the last `begin`.
   [[nodiscard]] Seconds now() const;
-  /// Makes the present the time 0, with all SMs free.
+  /// Makes the present the time 0, with all SMs free. What a failed run has left is dropped, here
+  /// and at the end of the machine.
   /// \param capacities  of the first links, bytes per second
   /// \param gpu_kinds   of the first GPUs, indices into `sm_counts`
   void begin(std::span<const double> capacities, std::span<const int> gpu_kinds);

@@ -12,6 +12,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/json.h"
+#include "sim/base/random.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
@@ -27,11 +28,6 @@ using Generator = std::mt19937_64;
 std::uint64_t draw_below(Generator& generator, std::uint64_t limit) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint64_t>((Wide{generator()} * limit) >> 64U);
-}
-
-/// A number in [0, 1): the upper 53 bits.
-double draw_unit(Generator& generator) {
-  return static_cast<double>(generator() >> 11U) * 0x1.0p-53;
 }
 
 /// Draws experts by weight, without putting back within one token.

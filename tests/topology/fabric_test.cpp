@@ -26,6 +26,13 @@ std::vector<FabricShare> way(const FabricNetwork& network, int from, int nic, in
   return links;
 }
 
+std::string level_of(const FabricNetwork& network, int link) {
+  for (const FabricLevel& level : network.levels()) {
+    if (link >= level.first && link < level.first + level.count) return level.name;
+  }
+  return "none";
+}
+
 /// "leaf0.up" with a whole share, "leaf0.up/2" with a half.
 std::vector<std::string> named_way(const FabricNetwork& network, int from, int nic, int to) {
   std::vector<std::string> names;
@@ -106,7 +113,7 @@ TEST(LeafSpine, ByHand) {
   EXPECT_EQ(network.link_count(), 4);
   EXPECT_EQ(network.capacity(3), 20_GBps);
   EXPECT_EQ(network.name(3), "leaf3.up");
-  EXPECT_EQ(network.level(3), "leaf uplink");
+  EXPECT_EQ(level_of(network, 3), "leaf uplink");
   EXPECT_THAT(named_way(network, 0, 0, 1), IsEmpty());
   EXPECT_EQ(network.switches(0, 0, 1), 1);
   EXPECT_DOUBLE_EQ(network.latency(0, 0, 1).count(), 0);
@@ -194,7 +201,7 @@ TEST(RailOptimised, ManyUnitsHaveACore) {
   const FabricNetwork network(fabric, 8, 2, kNic);
   EXPECT_EQ(network.link_count(), 6);
   EXPECT_EQ(network.capacity(4), 40_GBps);
-  EXPECT_EQ(network.level(4), "spine uplink");
+  EXPECT_EQ(level_of(network, 4), "spine uplink");
   EXPECT_THAT(named_way(network, 5, 1, 0), ElementsAre("unit1.rail1.up", "pod1.up"));
   EXPECT_EQ(network.switches(5, 1, 0), 5);
 }
@@ -263,7 +270,7 @@ TEST(HashedEcmp, EachFlowTakesOneCable) {
   EXPECT_EQ(network.capacity(5), kNic);
   EXPECT_EQ(network.name(6), "leaf1.up2");
   EXPECT_EQ(network.name(14), "leaf1.down2");
-  EXPECT_EQ(network.level(14), "leaf downlink");
+  EXPECT_EQ(level_of(network, 14), "leaf downlink");
   std::set<int> used;
   for (int from = 0; from < 4; ++from) {
     for (int to = 4; to < 8; ++to) {
@@ -317,8 +324,8 @@ TEST(HashedEcmp, ThreeTiersKeepTheirPlane) {
 TEST(Dragonfly, MinimalWaysByHand) {
   const FabricNetwork network(dragonfly(1, 2, 1, DragonflyRouting::Minimal), 6, 1, kNic);
   EXPECT_EQ(network.link_count(), 3 * 4 + 9);
-  EXPECT_EQ(network.level(11), "local link");
-  EXPECT_EQ(network.level(12), "global link");
+  EXPECT_EQ(level_of(network, 11), "local link");
+  EXPECT_EQ(level_of(network, 12), "global link");
   EXPECT_EQ(network.capacity(0), kNic);
   EXPECT_EQ(network.capacity(13), kNic);
   EXPECT_THAT(named_way(network, 0, 0, 1), ElementsAre("group0.switch0.to1"));
@@ -375,8 +382,8 @@ TEST(Torus, ByHand) {
   const FabricNetwork network(torus({4, 4}), 16, 2, kNic);
   EXPECT_EQ(network.link_count(), 2 * 2 * 16);
   EXPECT_EQ(network.capacity(0), kNic);
-  EXPECT_EQ(network.level(0), "dimension 0");
-  EXPECT_EQ(network.level(32), "dimension 1");
+  EXPECT_EQ(level_of(network, 0), "dimension 0");
+  EXPECT_EQ(level_of(network, 32), "dimension 1");
   EXPECT_THAT(named_way(network, 0, 0, 5), ElementsAre("node0.dim0+", "node1.dim1+"));
   EXPECT_EQ(network.switches(0, 0, 5), 2);
   EXPECT_THAT(named_way(network, 0, 1, 3), ElementsAre("node0.dim0-"));

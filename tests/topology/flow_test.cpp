@@ -29,21 +29,6 @@ TEST(FlowLinks, NvLinkWhereItJoinsTheUsedGpus) {
   EXPECT_EQ(flow_links(graph_of("dgx-a100"), 1), FlowLinks::All);
 }
 
-TEST(PairFlow, SwitchesGiveAGpuItsWholeRate) {
-  EXPECT_EQ(pair_flow(graph_of("dgx-a100"), 8, 0, 7), 300_GBps);
-  EXPECT_EQ(pair_flow(graph_of("dgx-h100"), 8, 2, 5), 450_GBps);
-}
-
-// DGX-1, from GPU 0 to GPU 1, all six links of GPU 0 (1:1 2:1 3:2 4:2) can lead there: GPU 1 has
-// links 0:1 2:2 3:1 5:2. Direct 1; by 2: 1; by 3: 1; the second link to 3 on to 2 and 1: 1; by 4,
-// 5: 4-5 has 1, and 4-6-5, 4-7-5 more: 2. In all 6 x 25.
-TEST(PairFlow, MeshesRelay) {
-  EXPECT_EQ(pair_flow(graph_of("dgx1-v100"), 8, 0, 1), 150_GBps);
-  // Of the first two only their own link counts.
-  EXPECT_EQ(pair_flow(graph_of("dgx1-v100"), 2, 0, 1), 25_GBps);
-  EXPECT_EQ(pair_flow(graph_of("azure-nc-a100-v4"), 2, 0, 1), 300_GBps);
-}
-
 // Bisection of a switch: half of the GPUs at full rate.
 TEST(Bisection, OfSwitches) {
   const Bisection a100 = bisection(graph_of("dgx-a100"), 8);
@@ -52,6 +37,9 @@ TEST(Bisection, OfSwitches) {
   EXPECT_THAT(a100.half, ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(bisection(graph_of("dgx2"), 16).bandwidth, 1200_GBps);  // 8 x 150
   EXPECT_EQ(bisection(graph_of("dgx-a100"), 2).bandwidth, 300_GBps);
+  // The first two of a DGX-1 have one link between them, those of a bridge twelve.
+  EXPECT_EQ(bisection(graph_of("dgx1-v100"), 2).bandwidth, 25_GBps);
+  EXPECT_EQ(bisection(graph_of("azure-nc-a100-v4"), 2).bandwidth, 300_GBps);
   // Of three GPUs one faces two.
   EXPECT_EQ(bisection(graph_of("dgx-a100"), 3).bandwidth, 300_GBps);
 }

@@ -354,6 +354,39 @@ TEST(PerturbationFile, LostLinksOfADrawnNodeAreThoseThatAreThere) {
               testing::HasSubstr("found 4, expected at most 3 of the 4 NVLinks"));
 }
 
+// Half of 18 NVLinks: the rule's rings fall from 12 x 30 (of 370.8 GB/s) to 6 x 30 (of 185.4), so
+// that those which NCCL's own search found, 8 x 20, fall to 8 x 10. Heads: 8 x 40 by the rule (0.9
+// x 370.8 / 8 = 41.7) and 8 x 20 (20.9) then; given ones, 4 x 30, fall to 4 x 15. Between nodes 4 x
+// 12 stay, for the links inside keep up with 384 / 360 x 80 GB/s; of 4 x 24 they leave 4 x 21.33.
+TEST(PerturbationFile, LostLinksTakeTheirPartOfGivenChannels) {
+  std::string gpus;
+  for (int gpu = 0; gpu < 8; ++gpu) gpus += R"({"below": "cpu0"},)";
+  gpus.pop_back();
+  const auto settled = [&](const std::string& given) {
+    const Cluster cluster = parse_cluster(
+        R"({"version": 1, "nodes": 2, "node": {"gpu": "H100-SXM5-80", "host": {}, "graph": {
+        "cpus": [{}], "nvswitch_links": 18, "gpus": [)" +
+            gpus + R"(], "nics": [{"below": "cpu0", "bandwidth": "400Gb/s"}]}, "nccl": {)" + given +
+            R"(}}, "perturbations": [{"link": "nvlink", "nodes": 1, "gpus": 0, "lost_links": 9}]})",
+        "c.json");
+    return cluster.nccl();
+  };
+  const NcclGraph rule = settled("");
+  EXPECT_EQ(rule.ring_channels, 6);
+  EXPECT_DOUBLE_EQ(rule.ring_channel_gbps, 30);
+  const std::string rings = R"("rings": {"channels": 8, "speed": "20GB/s"},
+                               "nvls": {"channels": 4, "speed": "30GB/s"},
+                               "rings_between_nodes": {"channels": 4, "speed": )";
+  const NcclGraph given = settled(rings + R"("12GB/s"})");
+  EXPECT_EQ(given.ring_channels, 8);
+  EXPECT_DOUBLE_EQ(given.ring_channel_gbps, 10);
+  EXPECT_EQ(given.nvls_heads, 4);
+  EXPECT_DOUBLE_EQ(given.nvls_head_gbps, 15);
+  EXPECT_EQ(given.inter_ring_channels, 4);
+  EXPECT_DOUBLE_EQ(given.inter_ring_channel_gbps, 12);
+  EXPECT_NEAR(settled(rings + R"("24GB/s"})").inter_ring_channel_gbps, 64.0 / 3, 1e-9);
+}
+
 // What no simulation would ever load, or never end with.
 TEST(PerturbationFile, EntriesWithoutEffectOrEnd) {
   const auto says = [](const std::string& error, const std::string& part) {

@@ -1,8 +1,12 @@
 /// The engine against closed forms. Each test states its equations first.
+#include <cstdlib>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "sim/base/error.h"
+#include "sim/engine/collective_call.h"
 #include "tests/sim/engine/engine_test_support.h"
 
 namespace zerosim::testing {
@@ -685,6 +689,52 @@ TEST(EngineErrors, ObserversMayThrowInTheMiddleOfARun) {
     EXPECT_EQ(error_of([&] { (void)engine.run(program_of({rank}), &observer); }), "out of memory");
     expect_exact(engine.run(program_of({rank})).end, 10.05 * ms);
   });
+}
+
+/// A link of no rate stands a collective still for ever.
+Folding without_rate(const Cluster& cluster, const Program& program) {
+  Folding folding = fold(cluster, rank_runs(program), group_patterns(program), FoldMode::Exact);
+  for (FoldedLink& link : folding.links) link.capacity = BytesPerSecond(0);
+  return folding;
+}
+
+// What stands still holds no SMs of the next run and does not end in it.
+TEST(EngineErrors, WhatAFailedRunLeavesIsGone) {
+  isolated([] {
+    Figures figures;
+    figures.ctas = 27;
+    const Cluster cluster = test_cluster(figures);
+    RankBuilder rank;
+    rank.kernel(rank.compute, 10 * kMs);
+    RankBuilder stuck;
+    stuck.collective(stuck.world, 1_GB);
+    Engine engine(cluster, options_of(figures));
+    const Program program = program_of({stuck});
+    EXPECT_THAT(error_of([&] { (void)engine.run(program, without_rate(cluster, program)); }),
+                HasSubstr("waits for its end"));
+    expect_exact(engine.run(program_of({rank})).end, 10 * ms);
+    // Before the clock moves: a kernel has started already.
+    rank.allocate(1_GiB);
+    Refuses observer;
+    EXPECT_EQ(error_of([&] { (void)engine.run(program_of({rank}), &observer); }), "out of memory");
+    expect_exact(engine.run(program_of({rank})).end, 10 * ms);
+  });
+}
+
+// SimGrid's exit handler crashes on activities that are alive.
+TEST(EngineErrors, TheProcessExitsAfterARunThatStandsStill) {
+  const auto stands_still = [] {
+    RankBuilder stuck;
+    stuck.collective(stuck.world, 1_GB);
+    const Cluster cluster = test_cluster();
+    const Program program = program_of({stuck});
+    const std::string error = error_of([&] {
+      Engine engine(cluster, options_of({}));
+      (void)engine.run(program, without_rate(cluster, program));
+    });
+    std::exit(error.find("waits for its end") == std::string::npos ? 1 : 0);
+  };
+  EXPECT_EXIT(stands_still(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(EngineErrors, RoomAndLinks) {
