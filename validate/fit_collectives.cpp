@@ -97,9 +97,12 @@ FirstSight first_sight(std::span<const CollectiveSample> samples) {
 Point searched(Evidence& evidence, const FirstSight& sight, Point x) {
   nlopt::opt search(nlopt::LN_SBPLX, static_cast<unsigned>(kConstants));
   search.set_min_objective(objective, &evidence);
-  // The floor is at most about the least time, the asymptote within e^2 of the fastest.
-  search.set_lower_bounds({sight.floor - 5, sight.rate - 2, -6, 0});
-  search.set_upper_bounds({sight.floor + 0.2, sight.rate + 2, 8, kLargestExponent});
+  // The floor is at most about the least time, the asymptote within e^2 of the fastest or as
+  // expected.
+  const double expected = evidence.expected.gb_per_second();
+  const double told = expected > 0 ? std::log(expected) : sight.rate;
+  search.set_lower_bounds({sight.floor - 5, std::min(sight.rate - 2, told), -6, 0});
+  search.set_upper_bounds({sight.floor + 0.2, std::max(sight.rate + 2, told), 8, kLargestExponent});
   search.set_initial_step(Point(kConstants, 0.2));
   search.set_xtol_rel(1e-7);
   search.set_maxeval(4000);

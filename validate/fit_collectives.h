@@ -17,7 +17,7 @@
 /// Of few sizes fewer constants are fitted: all four from 6 sizes on; from 4 the exponent is 1/2;
 /// from 2 the bend is 0. Logs of fewer are skipped.
 ///
-/// Why these constants: on the 31 logs of data/nccl_tests and 24 curves of data/nccl, half of the
+/// Why these constants: on the 31 logs of data/nccl_tests and 27 further curves of data/nccl, half of the
 /// sizes held out, this form errs less than A + V/B + kappa sqrt(A V/B) above a floor, with as many
 /// constants (README, Calibrate, has the figures). Fitting scales of the model's own terms, with
 /// its choice of protocol for each size, is worse: where the model changes protocol at another size

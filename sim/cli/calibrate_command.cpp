@@ -40,7 +40,8 @@ class CalibrateCommand : public Command {
   [[nodiscard]] std::string written(const CollectiveFit& fit) const {
     if (output_.empty()) return "";
     if (fit.logs.empty()) return format("\n{} is not written: nothing was fitted\n", output_);
-    return format("\nwrote {}: {} collectives\n", output_, fit.logs.size());
+    const std::size_t n = fit.logs.size();
+    return format("\nwrote {}: {} collective{}\n", output_, n, n == 1 ? "" : "s");
   }
 
   std::vector<std::string> paths_;
