@@ -37,6 +37,7 @@ const std::vector<std::string>& constant_names() {
 
 std::vector<std::string> gpu_names() {
   std::vector<std::string> names;
+  names.reserve(gpu_specs().size());
   for (const GpuSpec& gpu : gpu_specs()) names.push_back(gpu.name);
   return names;
 }
@@ -46,6 +47,7 @@ template <typename Values, typename Name>
 auto named(JsonObject& object, const std::string& key, const Values& all, const Name& name_of,
            std::string_view what) {
   std::vector<std::string> names;
+  names.reserve(all.size());
   for (const auto& value : all) names.emplace_back(name_of(value));
   const std::string name = one_of(object, key, names, what);
   const auto found = std::find(names.begin(), names.end(), name);
@@ -118,6 +120,7 @@ std::vector<double> read_numbers(JsonObject& object, const std::string& key) {
   const JsonValue& array = object.raw(key);
   if (!array.isArray()) object.fail(key, "found no list, expected numbers");
   std::vector<double> numbers;
+  numbers.reserve(array.size());
   for (const JsonValue& value : array) {
     if (!value.isNumeric()) object.fail(key, "found something else, expected numbers");
     numbers.push_back(value.asDouble());
