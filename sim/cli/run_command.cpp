@@ -1,3 +1,4 @@
+#include "sim/analysis/prepare.h"
 #include "sim/analysis/report.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
@@ -96,7 +97,7 @@ int RunCommand::run() {
   }
   SimulationOptions options = simulation_options(flags_);
   options.first_steps = first_steps;
-  Engine engine(experiment.cluster);
+  Engine engine(experiment.cluster, engine_options(experiment));
   SimulatedRun run;
   const StrategyReport report =
       simulate_strategy(experiment, strategies.front(), engine, options, &run);
