@@ -102,6 +102,12 @@ class MachineFinder {
     if (spread_.nodes > 1 && !link_.network) {
       told.emplace_back("network: the preset's, as nothing says otherwise");
     }
+    if (link_.in_network_reduction) {
+      told.emplace_back("switches between the nodes reduce (SHARP), as is stated");
+    }
+    if (cards_share_slots()) {
+      told.emplace_back("PCIe 3 CPUs: two cards below each switch, as lanes do not suffice");
+    }
     return told;
   }
 
