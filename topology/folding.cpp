@@ -442,8 +442,14 @@ Colouring unfolded(const Graph& graph) {
 
 class Quotient {
  public:
-  Quotient(const Cluster& cluster, const Graph& graph, const InstanceMap& map, Colouring colouring)
-      : cluster_(cluster), graph_(graph), map_(map), colouring_(std::move(colouring)) {}
+  /// \param borders  are told (FoldMode::Off)
+  Quotient(const Cluster& cluster, const Graph& graph, InstanceMap& map, Colouring colouring,
+           bool borders)
+      : cluster_(cluster),
+        graph_(graph),
+        map_(map),
+        colouring_(std::move(colouring)),
+        borders_(borders) {}
 
   Folding build() {
     result_.gpus = graph_.uneven.gpus;
@@ -546,7 +552,21 @@ class Quotient {
       const auto [share, exchange] = graph_.shares[at(use.share)];
       added.links.push_back({shared_link(use.link), share, exchange});
     }
+    if (borders_) add_borders(group, i, added);
     return added;
+  }
+
+  void add_borders(const GroupInstances& group, int i, InstanceClass& instance) {
+    const std::vector<BorderUse> borders = map_.borders(group.pattern, i);
+    instance.borders.reserve(borders.size());
+    for (const BorderUse& border : borders) {
+      RingBorder& added = instance.borders.emplace_back();
+      added.sender = colouring_.ranks[at(border.sender)];
+      added.links.reserve(border.uses.size());
+      for (const LinkUse& use : border.uses) {
+        added.links.push_back({shared_link(use.link), use.share, use.exchange_share});
+      }
+    }
   }
 
   int shared_link(int link) {
@@ -570,8 +590,9 @@ class Quotient {
 
   const Cluster& cluster_;
   const Graph& graph_;
-  const InstanceMap& map_;
+  InstanceMap& map_;
   Colouring colouring_;
+  bool borders_;
   Folding result_;
   std::vector<int> link_class_;  ///< by colour: index into Folding::links
   std::vector<std::int64_t> links_of_colour_;
@@ -607,8 +628,9 @@ Folding fold_settled(const Cluster& cluster, const std::vector<RankRun>& runs,
   GraphBuilder builder(cluster, runs);
   InstanceMap map(cluster, builder.ranks());
   const Graph graph = builder.build(distinct.patterns, map);
-  Colouring colouring = mode == FoldMode::Off ? unfolded(graph) : Refinement(graph).fixed_point();
-  Folding result = Quotient(cluster, graph, map, std::move(colouring)).build();
+  const bool all = mode == FoldMode::Off;
+  Colouring colouring = all ? unfolded(graph) : Refinement(graph).fixed_point();
+  Folding result = Quotient(cluster, graph, map, std::move(colouring), all).build();
   const auto instances = std::exchange(result.groups, {});
   const auto instance_of = std::exchange(result.instance_of, {});
   for (const std::size_t pattern : distinct.of_group) {
