@@ -241,17 +241,17 @@ void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus
 void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, const GpuSpec& gpu,
                     int gpus, int gpus_per_host_link) {
   const bool has_nvlink = intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
-  const Channels channels = intra_channels(intra, shape, gpu, gpus);
+  Channels channels = intra_channels(intra, shape, gpu, gpus);
+  // A mesh without rings over its GPUs really goes through further GPUs (five of eight V100 reach
+  // 37 GB/s, vTrain's tables), which is not modelled: host memory at its best stands for it.
+  const bool staged_by_design = intra == IntraNode::PcieHostStaged && shape.mesh.empty();
+  if (staged_by_design) channels.gbps /= gpus_per_host_link;
   graph.ring_channels = channels.count;
   graph.ring_channel_gbps = channels.gbps;
   graph.ring_efficiency = has_nvlink ? nvlink_ring_efficiency(gpu) : 1;
   graph.ctas = channel_ctas(channels.count);
   graph.staged = intra == IntraNode::PcieHostStaged;
-  // A mesh without rings over its GPUs really goes through further GPUs (five of eight V100 reach
-  // 37 GB/s, vTrain's tables), which is not modelled: host memory at its best stands for it.
-  if (graph.staged && shape.mesh.empty()) {
-    graph.ring_efficiency = host_staged_efficiency(gpu) / gpus_per_host_link;
-  }
+  if (staged_by_design) graph.ring_efficiency = host_staged_efficiency(gpu);
   graph.ll128 = has_nvlink && gpu.compute_capability >= 70;
   graph.kappa = class_kappa(has_nvlink, gpu);
   const bool in_switch = intra == IntraNode::NvSwitch;
