@@ -53,7 +53,8 @@ NodeShape slowest_links(const Machine& machine, const NodeTemplate& node, int gp
 void set_channels(NodeTemplate& node, const Machine& machine, int gpus) {
   const GpuSpec& gpu = gpu_spec(machine.gpu);
   NcclGraph& nccl = node.nccl;
-  set_intra_node(nccl, node.intra, slowest_links(machine, node, gpus), gpu, ring_gpus(gpus));
+  set_intra_node(nccl, node.intra, slowest_links(machine, node, gpus), gpu, ring_gpus(gpus),
+                 gpus_per_host_link(node.graph, gpus));
   // Another search's result holds for the GPUs that it was made for.
   const bool all_gpus = gpus == machine.shape.gpus;
   if (all_gpus && machine.rings.count > 0)
