@@ -1,6 +1,7 @@
 #include "sim/engine/execution.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <map>
@@ -22,6 +23,11 @@ namespace {
 LinkClass::Kind link_of(Copy::Direction direction) {
   return direction == Copy::Direction::HostToDevice ? LinkClass::Kind::HostToDevice
                                                     : LinkClass::Kind::DeviceToHost;
+}
+
+/// Slots and uplinks.
+bool is_slot(LinkClass::Kind kind) {
+  return kind == LinkClass::Kind::HostToDevice || kind == LinkClass::Kind::DeviceToHost;
 }
 
 // ---- State of a run ----------------------------------------------------------------------------
@@ -49,7 +55,7 @@ enum class HostState : std::uint8_t {
 
 /// Own links of a rank class in the machine; -1: there is none.
 struct OwnLinks {
-  int intra = kNone, host_to_device = kNone, device_to_host = kNone, device_memory = kNone;
+  int intra = kNone, device_memory = kNone;
 };
 
 struct RankState {
@@ -58,6 +64,7 @@ struct RankState {
   const RankProgram* program = nullptr;
   const std::vector<const KernelTime*>* kernels = nullptr;  ///< by payload; null of warm-up steps
   OwnLinks links;
+  const InstanceClass* copies = nullptr;  ///< what its copies load
   std::vector<OpState> ops;
   std::vector<std::int32_t> first_meetings;  ///< by communicator: of its instance class
   HostState host_state = HostState::Running;
@@ -94,12 +101,16 @@ struct Meeting {
   const CollectiveCost* cost = nullptr;
   const InstanceClass* instance = nullptr;
   const PreparedCall* call = nullptr;  ///< of the first of its rank classes
+  Seconds alone{0};                    ///< how long it loads links without contention
   std::size_t arrived = 0;
   Seconds last_arrival{0};
   bool ended = false;
 
   [[nodiscard]] bool instant() const { return cost->loads.empty() && cost->delay.count() <= 0; }
 };
+
+/// Of a collective, by LinkClass::Kind.
+using BytesByKind = std::array<double, static_cast<std::size_t>(LinkClass::Kind::Fabric) + 1>;
 
 /// Bursts of another job on one link.
 struct BurstState {
@@ -157,8 +168,9 @@ class Execution final : public MachineListener {
   void prepare_instance(std::size_t group, const InstanceClass& instance);
   void check_agreement(std::size_t group, const InstanceClass& instance);
   void prepare_bursts();
+  [[nodiscard]] bool loads_slots(const InstanceClass& instance) const;
   void check_links(const InstanceClass& instance, const CollectiveCost& cost) const;
-  void check_own_links(const RankState& rank) const;
+  void check_copies(const RankState& rank) const;
 
   void start_hosts();
   void warm_up(int rank_class);
@@ -187,6 +199,8 @@ class Execution final : public MachineListener {
   void start_meeting(std::int32_t meeting);
   void end_meeting(std::int32_t meeting, Seconds time);
   void find_loads(const Meeting& meeting);
+  [[nodiscard]] double load_of(const Meeting& meeting, const LinkShare& link,
+                               const BytesByKind& bytes) const;
 
   void at(Seconds time, const MachineEvent& event);
   void note_end_of_program();
@@ -263,7 +277,7 @@ class Execution final : public MachineListener {
   std::vector<Meeting> meetings_;
   std::set<std::tuple<int, int, std::size_t>> agreed_;  ///< programs, communicator
   std::vector<BurstState> bursts_;
-  std::vector<LinkBytes> loads_;  ///< reused by every collective
+  std::vector<LinkBytes> loads_;  ///< reused by every transfer
 
   std::vector<Ended> ended_;  ///< not yet told to those that wait for them
   std::vector<int> runnable_hosts_;
@@ -289,7 +303,7 @@ void Execution::prepare() {
                   rank(r).program->collectives.size();
   }
   prepare_meetings();
-  for (const RankState& rank : ranks_) check_own_links(rank);
+  for (const RankState& rank : ranks_) check_copies(rank);
   prepare_bursts();
   timeline_.spans.reserve(device_ops);
   timeline_.host_spans.reserve(ops);
@@ -335,8 +349,11 @@ void Execution::prepare_rank(int rank_class) {
   const auto link = [&](int index) {
     return index < 0 ? kNone : machine_links_[static_cast<std::size_t>(index)];
   };
-  own.links = {link(own.rank->intra_link), link(own.rank->host_to_device),
-               link(own.rank->device_to_host), rank_class};
+  own.links = {link(own.rank->intra_link), rank_class};
+  if (!folding_.copies.empty()) {
+    const int copies = folding_.copies_of[static_cast<std::size_t>(rank_class)];
+    own.copies = &folding_.copies[static_cast<std::size_t>(copies)];
+  }
   own.ops.resize(own.program->ops.size());
   for (std::size_t i = 0; i < own.ops.size(); ++i) {
     own.ops[i].pending = own.prepared->ops[i].pending;
@@ -351,12 +368,10 @@ void Execution::prepare_rank(int rank_class) {
   timeline_.ranks.push_back({own.rank->program, own.rank->representative, own.rank->multiplicity});
 }
 
-void Execution::check_own_links(const RankState& rank) const {
-  for (const Copy& copy : rank.program->copies) {
-    const bool up = link_of(copy.direction) == LinkClass::Kind::HostToDevice;
-    if ((up ? rank.links.host_to_device : rank.links.device_to_host) == kNone) {
-      throw SimulationError("the cluster has no link for copies between host and device");
-    }
+void Execution::check_copies(const RankState& rank) const {
+  if (rank.program->copies.empty()) return;
+  if (rank.copies == nullptr || rank.copies->links.empty()) {
+    throw SimulationError("the cluster has no link for copies between host and device");
   }
 }
 
@@ -378,8 +393,15 @@ void Execution::prepare_instance(std::size_t group, const InstanceClass& instanc
     added.call = &call;
     added.instance = &instance;
     added.cost = &costs_.collective(call.call, program_.groups[group], instance.shape);
+    if (loads_slots(instance)) added.alone = costs_.transfer_time(*added.cost);
     check_links(instance, *added.cost);
   }
+}
+
+bool Execution::loads_slots(const InstanceClass& instance) const {
+  return std::any_of(instance.links.begin(), instance.links.end(), [&](const LinkShare& link) {
+    return is_slot(folding_.links[static_cast<std::size_t>(link.link)].kind);
+  });
 }
 
 bool alike(const Collective& a, const Collective& b) {
@@ -744,11 +766,15 @@ void Execution::start_copy(int rank_class, std::int32_t op) {
     finish(rank_class, op, state(rank_class, op).start);
     return;
   }
-  const bool up = link_of(copy.direction) == LinkClass::Kind::HostToDevice;
-  const LinkBytes load{up ? owner.links.host_to_device : owner.links.device_to_host,
-                       static_cast<double>(costs_.copy_load(copy).count())};
+  const auto bytes = static_cast<double>(costs_.copy_load(copy).count());
+  loads_.clear();
+  for (const LinkShare& link : owner.copies->links) {
+    const auto index = static_cast<std::size_t>(link.link);
+    if (folding_.links[index].kind != link_of(copy.direction)) continue;
+    loads_.push_back({machine_links_[index], bytes * link.share});
+  }
   ++outstanding_;
-  machine_.start_transfer({&load, 1}, event(EventKind::EndOp, rank_class, op));
+  machine_.start_transfer(loads_, event(EventKind::EndOp, rank_class, op));
 }
 
 void Execution::finish(int rank_class, std::int32_t op, Seconds time) {
@@ -873,25 +899,34 @@ void Execution::start_meeting(std::int32_t meeting) {
 void Execution::find_loads(const Meeting& meeting) {
   using Kind = LinkClass::Kind;
   loads_.clear();
-  const bool exchange = meeting.call->call.kind == CollectiveKind::AllToAll;
+  BytesByKind all{};
   for (const LinkLoad& load : meeting.cost->loads) {
     const auto bytes = static_cast<double>(load.bytes.count());
-    if (load.kind == Kind::IntraNode || load.kind == Kind::DeviceMemory) {
-      const bool intra = load.kind == Kind::IntraNode;
-      for (const int r : meeting.instance->ranks) {
-        const OwnLinks& own = rank(r).links;
-        loads_.push_back({intra ? own.intra : own.device_memory, bytes});
-      }
-      continue;
-    }
-    for (const LinkShare& link : meeting.instance->links) {
-      const auto index = static_cast<std::size_t>(link.link);
-      const double share = exchange ? link.exchange_share : link.share;
-      if (folding_.links[index].kind == load.kind && share > 0) {
-        loads_.push_back({machine_links_[index], bytes * share});
-      }
+    all[static_cast<std::size_t>(load.kind)] = bytes;
+    if (load.kind != Kind::IntraNode && load.kind != Kind::DeviceMemory) continue;
+    for (const int r : meeting.instance->ranks) {
+      const OwnLinks& own = rank(r).links;
+      loads_.push_back({load.kind == Kind::IntraNode ? own.intra : own.device_memory, bytes});
     }
   }
+  for (const LinkShare& link : meeting.instance->links) {
+    const double bytes = load_of(meeting, link, all);
+    if (bytes > 0) loads_.push_back({machine_links_[static_cast<std::size_t>(link.link)], bytes});
+  }
+}
+
+/// `bytes`: of the whole collective. On slots and uplinks at most what passes while it is alone.
+double Execution::load_of(const Meeting& meeting, const LinkShare& link,
+                          const BytesByKind& bytes) const {
+  using Kind = LinkClass::Kind;
+  const auto of = [&](Kind kind) { return bytes[static_cast<std::size_t>(kind)]; };
+  const bool exchange = meeting.call->call.kind == CollectiveKind::AllToAll;
+  const FoldedLink& own = folding_.links[static_cast<std::size_t>(link.link)];
+  const double share = exchange ? link.exchange_share : link.share;
+  if (!is_slot(own.kind)) return of(own.kind) * share;
+  const double intra_share = exchange ? link.intra_exchange_share : link.intra_share;
+  return std::min(of(Kind::Network) * share + of(Kind::IntraNode) * intra_share,
+                  own.nominal.per_second() * meeting.alone.count());
 }
 
 void Execution::end_meeting(std::int32_t meeting, Seconds time) {

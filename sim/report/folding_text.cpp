@@ -18,6 +18,18 @@ const RankClass& rank_class_of(const Folding& folding, int index) {
   return folding.ranks[static_cast<std::size_t>(index)];
 }
 
+/// A GPU's slot, as copies from the host see it; -1: nobody copies.
+int slot_of(const Folding& folding, const RankClass& ranks) {
+  if (folding.copies.empty()) return -1;
+  const auto index = static_cast<std::size_t>(&ranks - folding.ranks.data());
+  const auto copies = static_cast<std::size_t>(folding.copies_of[index]);
+  for (const LinkShare& share : folding.copies[copies].links) {
+    const auto link = static_cast<std::size_t>(share.link);
+    if (folding.links[link].kind == LinkClass::Kind::HostToDevice) return share.link;
+  }
+  return -1;
+}
+
 std::string gb_per_second(const Folding& folding, int link) {
   if (link < 0) return "none";
   const BytesPerSecond rate = folding.links[static_cast<std::size_t>(link)].capacity;
@@ -50,7 +62,7 @@ std::vector<std::string> own_differences(const Folding& folding, const FoldingNa
     if (rate != gb_per_second(folding, other)) all.push_back(format("{} {}", what, rate));
   };
   link("rings", ranks.intra_link, usual.intra_link);
-  link("host to device", ranks.host_to_device, usual.host_to_device);
+  link("host to device", slot_of(folding, ranks), slot_of(folding, usual));
   if (ranks.program != usual.program) {
     all.push_back(program_difference(names, ranks.program, usual.program));
   }
