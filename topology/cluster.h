@@ -9,8 +9,8 @@
 /// each preset names its own.
 ///
 /// The schema of a cluster file, version 1 (examples/cluster.json). Quantities are strings with
-/// units;
-/// `?` marks what may be left out, `=` says what then holds (and is told in Cluster::assumptions):
+/// units; `?` marks what may be left out, `=` says what then holds (and is told in
+/// Cluster::assumptions):
 ///
 ///     version              1
 ///     name               ? = the file's name
@@ -24,9 +24,9 @@
 ///       gpu                a name of data/gpus.csv, "A100-SXM4-80"
 ///       gpu_memory       ? total of one GPU as the framework reports it = the GPU's
 ///       gpus               GPUs of one node
-///       intra.kind         "nvswitch", "nvlink-mesh" (every pair linked alike), "pcie" (direct GPU
-///       to
-///                          GPU below one switch), "pcie-host-staged" (through host memory)
+///       intra.kind         "nvswitch", "nvlink-mesh" (every pair linked alike),
+///                          "pcie" (direct GPU to GPU below one switch),
+///                          "pcie-host-staged" (through host memory)
 ///       intra.nvlink     ? peak of one GPU, one direction = the GPU's
 ///       intra.pcie       ? peak of one GPU's slot, one direction = x16 of the GPU's generation
 ///       intra.ring_bandwidth ? what a large ring collective reaches (busbw) = by link class
@@ -52,7 +52,7 @@
 ///       nics             ? {bandwidth ?, kind ?, efficiency ?} as above
 ///       nccl             ? what NCCL's own search found (a graph file), in place of our rule:
 ///                          {rings ?, rings_between_nodes ?, nvls ?}, each {channels, speed of one}
-///     nodes              ? = 1
+///     nodes              ? = the preset's (18 of gb200-nvl72), else 1
 ///     gpus_per_node      ? = all GPUs of the node
 ///     fabric             ? the network between nodes = a switch that is no bottleneck:
 ///       kind             ? = "switch"; "leaf-spine", "rail-optimised", "fat-tree", "dragonfly",
@@ -89,9 +89,9 @@
 ///      torus:
 ///       dimensions         [4, 4, 2]
 ///       link_bandwidth   ? of a cable, one direction = 50 GB/s
-///     perturbations      ? a list; each entry is one of (factors are at least 0.001; a period at
-///     least
-///                          10 us)
+///     perturbations      ? a list of entries
+///                          (factors are at least 0.001, a period at least 10 us),
+///                          each one of
 ///       {nodes ?, gpus ?, and some of speed (arithmetic), memory_speed, host_speed (factors),
 ///        gpu (another kind with the same links), micro_batch}
 ///       {link, which links, and some of bandwidth (factor), background ("10GB/s" that do not give
@@ -232,11 +232,11 @@ struct Cluster {
 /// Link classes of a cluster whose nodes are all alike, one of each kind:
 ///
 /// - IntraNode: what a ring inside a node moves per GPU and direction (its busbw), channels x
-/// speed;
-/// - Network (nodes > 1): what a node's used NICs move together in one direction: peak x NIC
-/// efficiency
-///   x fabric efficiency. A ring crosses each node border once per channel, so V bytes of
-///   nccl_cost.md section 1 load it with V;
+///   speed;
+/// - Network (nodes > 1): what a node's used NICs move together in one direction:
+///   peak x NIC efficiency x fabric efficiency.
+///   A ring crosses each node border once per channel, so V bytes of nccl_cost.md section 1 load
+///   it with V;
 /// - HostToDevice, DeviceToHost: one used GPU's share of the PCIe path to its CPU while all copy.
 ///
 /// DeviceMemory is not among them: what kernels can draw from it is a figure of the engine

@@ -177,10 +177,7 @@ std::string settled_sentence(const Cluster& cluster) {
 
 /// 0 for a GPU that is not known.
 int compute_capability(const std::string& gpu) {
-  for (const GpuSpec& spec : gpu_specs()) {
-    if (spec.name == gpu) return spec.compute_capability;
-  }
-  return 0;
+  return is_simulated_gpu(gpu) ? gpu_spec(gpu).compute_capability : 0;
 }
 
 /// Reads the fabric, which must have room for the nodes.

@@ -84,10 +84,7 @@ std::string gigabits(BytesPerSecond rate) {
 }
 
 std::string device_name(const HostParent& parent) {
-  const char* kind = parent.kind == DeviceKind::Cpu   ? "cpu"
-                     : parent.kind == DeviceKind::Gpu ? "gpu"
-                                                      : "switch";
-  return format("{}{}", kind, parent.index);
+  return format("{}{}", parent.kind == DeviceKind::Cpu ? "cpu" : "switch", parent.index);
 }
 
 class NodeWriter {
@@ -150,9 +147,9 @@ class NodeWriter {
   [[nodiscard]] JsonValue graph() const {
     JsonValue graph(Json::objectValue);
     JsonValue& cpus = graph["cpus"] = JsonValue(Json::arrayValue);
-    for (const Device& device : devices(DeviceKind::Cpu)) {
+    for (const DeviceId id : devices_of(graph_, DeviceKind::Cpu)) {
       JsonValue cpu(Json::objectValue);
-      cpu["numa"] = device.numa;
+      cpu["numa"] = graph_[id].numa;
       cpus.append(cpu);
     }
     if (shape().sockets > 1) graph["cpu_link"] = gigabytes(shape().socket_link);
@@ -164,16 +161,9 @@ class NodeWriter {
     return graph;
   }
 
-  [[nodiscard]] std::vector<Device> devices(DeviceKind kind) const {
-    std::vector<Device> found;
-    for (std::size_t v = 0; v < num_vertices(graph_); ++v) {
-      if (graph_[v].kind == kind) found.push_back(graph_[v]);
-    }
-    return found;
-  }
-
   void add_devices(JsonValue& graph, const char* key, DeviceKind kind) const {
-    for (const Device& device : devices(kind)) {
+    for (const DeviceId id : devices_of(graph_, kind)) {
+      const Device& device = graph_[id];
       JsonValue entry = below(kind, device.index);
       const bool own_port = device.port.per_second() > 0 && device.port != machine_.nic_bandwidth;
       if (own_port) entry["bandwidth"] = gigabits(device.port);

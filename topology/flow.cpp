@@ -65,7 +65,6 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  [[nodiscard]] int gpus() const { return static_cast<int>(gpus_.size()); }
   [[nodiscard]] FlowVertexId gpu(int index) const { return gpus_[static_cast<std::size_t>(index)]; }
   FlowVertexId add_vertex() { return boost::add_vertex(graph_); }
   FlowEdgeId add_link(FlowVertexId from, FlowVertexId to, Rate there, Rate back = 0) {

@@ -142,6 +142,16 @@ const std::vector<GpuSpec>& gpu_specs() {
   return kSpecs;
 }
 
+const std::vector<std::string>& gpu_names() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    names.reserve(gpu_specs().size());
+    for (const GpuSpec& spec : gpu_specs()) names.push_back(spec.name);
+    return names;
+  }();
+  return kNames;
+}
+
 const std::vector<std::string>& unsupported_gpus() {
   static const std::vector<std::string> kNames = {"MI250X-128", "MI300X-192", "MI325X-256"};
   return kNames;
@@ -160,11 +170,14 @@ const GpuSpec& gpu_spec(const std::string& name) {
   if (std::find(unsupported.begin(), unsupported.end(), name) != unsupported.end()) {
     throw ConfigError(format("GPU {} is not simulated: it is not NVIDIA's", name));
   }
-  std::vector<std::string> names;
-  names.reserve(gpu_specs().size());
-  for (const GpuSpec& spec : gpu_specs()) names.push_back(spec.name);
-  throw ConfigError(format("unknown GPU \"{}\"{} (known: {})", name, did_you_mean(name, names),
-                           join(names, ", ")));
+  throw ConfigError(format("unknown GPU \"{}\"{} (known: {})", name,
+                           did_you_mean(name, gpu_names()), join(gpu_names(), ", ")));
+}
+
+bool have_same_links(const GpuSpec& a, const GpuSpec& b) {
+  return a.nvlink == b.nvlink && a.nvlink_links == b.nvlink_links &&
+         a.pcie_generation == b.pcie_generation &&
+         a.compute_capability / 10 == b.compute_capability / 10;
 }
 
 }  // namespace zerosim

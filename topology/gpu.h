@@ -34,5 +34,11 @@ struct GpuSpec {
 /// \throws ConfigError  for an unknown name, with the nearest known one; for an unsupported one.
 [[nodiscard]] const GpuSpec& gpu_spec(const std::string& name);
 [[nodiscard]] const std::vector<GpuSpec>& gpu_specs();
+/// Names of `gpu_specs`, in its order.
+[[nodiscard]] const std::vector<std::string>& gpu_names();
+
+/// Whether one may stand in the other's place in a node: the same NVLinks, generation of PCIe and
+/// architecture (the major compute capability), on which NCCL's rules depend.
+[[nodiscard]] bool have_same_links(const GpuSpec& a, const GpuSpec& b);
 
 }  // namespace zerosim

@@ -1,7 +1,7 @@
 #include "topology/host_links.h"
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "topology/node_graph.h"
 
@@ -16,14 +16,6 @@ BytesPerSecond achieved(const Cluster& cluster, BytesPerSecond peak, BytesPerSec
   return BytesPerSecond(known.per_second() * (peak.per_second() / narrowest.per_second()));
 }
 
-BytesPerSecond narrowest_way(const NodeTemplate& node) {
-  BytesPerSecond narrowest(std::numeric_limits<double>::infinity());
-  for (int gpu = 0; gpu < node.gpus; ++gpu) {
-    narrowest = std::min(narrowest, host_path_bandwidth(node.graph, gpu));
-  }
-  return narrowest;
-}
-
 /// Used GPUs below a PCIe switch, and the peak of the widest of their slots.
 struct Below {
   int gpus = 0;
@@ -33,7 +25,9 @@ struct Below {
 class Builder {
  public:
   explicit Builder(const Cluster& cluster)
-      : cluster_(cluster), graph_(cluster.node.graph), narrowest_(narrowest_way(cluster.node)) {}
+      : cluster_(cluster),
+        graph_(cluster.node.graph),
+        narrowest_(slowest_host_path(graph_, cluster.node.gpus)) {}
 
   HostLinks build() {
     const int gpus = cluster_.gpus_per_node;

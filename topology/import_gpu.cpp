@@ -9,13 +9,13 @@
 namespace zerosim {
 namespace {
 
-struct DeviceId {
+struct PciId {
   const char* device;
   const char* gpu;
 };
 
 // The PCI ID Repository (pci-ids.ucw.cz), vendor 10de; those after 2023-04 from its current list.
-constexpr std::array kDeviceIds = std::to_array<DeviceId>({
+constexpr std::array kDeviceIds = std::to_array<PciId>({
     {"1db1", "V100-SXM2-16"},    {"1db5", "V100-SXM2-32"},
     {"1db8", "V100-SXM3-32"},    {"1db6", "V100-PCIe"},
     {"1e02", "TITAN-RTX-24"},    {"1e04", "RTX2080Ti-11"},
@@ -36,7 +36,8 @@ constexpr std::array kDeviceIds = std::to_array<DeviceId>({
 });
 
 /// Kinds whose pairs show so many NVLinks in public `nvidia-smi topo -m` outputs
-/// (data/topo/README.md), the usual one first; a whole board unless `pair` (two bridged cards).
+/// (data/topo/README.md), the usual one first; a whole board unless `pair` (two bridged cards). A
+/// GPU behind NVSwitches shows all its links, one of a mesh those to one peer: GH200 18 and 6.
 struct NvCount {
   int links;
   bool pair;
@@ -54,7 +55,7 @@ const std::vector<NvCount>& nv_counts() {
       {2, true, kTuring},
       {4, false, kA100},
       {4, true, {"RTX3090-24", "RTX-A6000-48", "A40-48"}},
-      {6, false, {"V100-SXM3-32"}},
+      {6, false, {"V100-SXM3-32", "H100-SXM5-80", "H200-SXM-141", "GH200-96"}},
       {8, false, {"A800-SXM4-80"}},
       {12, false, kA100},
       {12, true, {"A100-PCIe-80", "A100-PCIe-40", "H100-PCIe-80", "H100-NVL-94"}},
@@ -78,7 +79,9 @@ std::vector<std::string> candidates_by_nvlinks(const GpuEvidence& evidence) {
     const bool bridge = one_peer && (!evidence.switched || evidence.gpus == 2);
     if (count.links != evidence.pair_nvlinks || (count.pair && !bridge)) continue;
     for (const std::string& kind : count.kinds) {
-      if (evidence.nvlinks <= gpu_spec(kind).nvlink_links) kinds.push_back(kind);
+      const int all = gpu_spec(kind).nvlink_links;
+      const bool whole = !evidence.switched || count.pair || count.links == all;
+      if (whole && evidence.nvlinks <= all) kinds.push_back(kind);
     }
   }
   return kinds;
@@ -174,7 +177,7 @@ const GpuSpec& choose_gpu(const GpuEvidence& evidence, std::vector<std::string>&
 
 std::string gpu_of_device_id(std::string_view vendor, std::string_view device) {
   if (vendor != "0x10de" || !device.starts_with("0x")) return "";
-  for (const DeviceId& id : kDeviceIds) {
+  for (const PciId& id : kDeviceIds) {
     if (device.substr(2) == id.device) return id.gpu;
   }
   return "";

@@ -119,7 +119,7 @@ class Import {
 
   [[nodiscard]] int cpu_of(HostParent parent) const {
     while (parent.kind != DeviceKind::Cpu) {
-      parent = topology_.switches[static_cast<std::size_t>(parent.index)].pci.parent;
+      parent = topology_.switches[static_cast<std::size_t>(parent.index)].parent;
     }
     return parent.index;
   }
@@ -276,9 +276,11 @@ class Import {
       assume(format("GPU {}: {} NVLinks to its CPU in place of PCIe", index, count));
     }
     if (!shape().mesh.empty() && shape().gpus > kMaxMeshGpus) {
-      throw ConfigError(topology_.where, format("found NVLinks between single pairs of {} GPUs; "
-                                                "expected at most {} GPUs",
-                                                shape().gpus, kMaxMeshGpus));
+      const NvLinkPair& first = shape().mesh.front();
+      throw ConfigError(
+          first_nvlink(static_cast<std::size_t>(first.a), static_cast<std::size_t>(first.b)),
+          format("found NVLinks between single pairs of {} GPUs; expected at most {} GPUs",
+                 shape().gpus, kMaxMeshGpus));
     }
   }
 
@@ -300,9 +302,9 @@ class Import {
     shape().nics = static_cast<int>(topology_.nics.size());
     shape().gpus_per_pcie_switch = 0;
     add_cpus();
-    for (const NcclSwitch& entry : topology_.switches) {
-      shape().switch_parents.push_back(entry.pci.parent);
-      shape().switch_links.push_back(entry.pci.link);
+    for (const NcclPci& pci : topology_.switches) {
+      shape().switch_parents.push_back(pci.parent);
+      shape().switch_links.push_back(pci.link);
     }
     set_c2c();
     for (const NcclGpu& gpu : topology_.gpus) add_gpu(gpu);
@@ -367,7 +369,7 @@ class Import {
     const auto look = [&](const NcclPci& pci) {
       if (!pci.link_stated) unknown.push_back(pci.busid);
     };
-    for (const NcclSwitch& entry : topology_.switches) look(entry.pci);
+    for (const NcclPci& pci : topology_.switches) look(pci);
     for (const NcclGpu& gpu : topology_.gpus) look(gpu.pci);
     for (const NcclNic& nic : topology_.nics) look(nic.pci);
     if (unknown.empty()) return;
@@ -423,15 +425,15 @@ class Import {
   }
 
   static NetworkKind network_of(const NcclNic& nic) {
-    const bool mellanox_ethernet = nic.pci.pci_class.starts_with("0x0200");
+    const bool ethernet = nic.pci.pci_class.starts_with("0x0200");
     if (nic.pci.vendor == "0x1d0f") return NetworkKind::Efa;
     if (nic.pci.pci_class.starts_with("0x0207")) return NetworkKind::InfiniBand;
     if (!nic.name.empty()) {
       const NetworkKind kind = network_by_name(nic.name);
-      return kind == NetworkKind::InfiniBand && mellanox_ethernet ? NetworkKind::Roce : kind;
+      return kind == NetworkKind::InfiniBand && ethernet ? NetworkKind::Roce : kind;
     }
-    if (nic.pci.vendor == "0x15b3" && mellanox_ethernet) return NetworkKind::Roce;
-    return mellanox_ethernet ? NetworkKind::Tcp : NetworkKind::InfiniBand;
+    if (nic.pci.vendor == "0x15b3" && ethernet) return NetworkKind::Roce;
+    return ethernet ? NetworkKind::Tcp : NetworkKind::InfiniBand;
   }
 
   static std::string evidence_of(const NcclNic& nic) {

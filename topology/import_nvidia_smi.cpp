@@ -101,17 +101,31 @@ class Import {
     return switched() ? most : sum;
   }
 
-  /// Every pair shows at least 6 NVLinks: more than a mesh of three could have, and of two it makes
-  /// no difference. Pairs differ only where a GPU has lost some of its own.
+  /// Behind NVSwitches every peer shows all NVLinks of a GPU; in a mesh they are split among the
+  /// peers. So GPUs are behind switches where even the fewest links of a pair, to every peer, would
+  /// be more than a GPU has. Of two GPUs it makes no difference.
   [[nodiscard]] bool switched() const {
-    constexpr int kFewestSwitchLinks = 6;
     if (matrix_.gpus < 3) return false;
+    int fewest = matrix_.at(0, 1).nvlinks, most = 0;
     for (int a = 0; a < matrix_.gpus; ++a) {
       for (int b = 0; b < a; ++b) {
-        if (matrix_.at(a, b).nvlinks < kFewestSwitchLinks) return false;
+        fewest = std::min(fewest, matrix_.at(a, b).nvlinks);
+        most = std::max(most, matrix_.at(a, b).nvlinks);
       }
     }
-    return true;
+    return fewest * (matrix_.gpus - 1) > links_of_a_gpu(most);
+  }
+
+  /// Of the kind that was given, where a pair shows them all; else the most that any kind has, so
+  /// that links which do not fit the kind stand out.
+  [[nodiscard]] int links_of_a_gpu(int shown) const {
+    if (!options_.gpu.empty()) {
+      const GpuSpec& gpu = gpu_spec(options_.gpu);
+      if (is_board_gpu(gpu) && gpu.nvlink_links == shown) return shown;
+    }
+    int most = 0;
+    for (const GpuSpec& spec : gpu_specs()) most = std::max(most, spec.nvlink_links);
+    return most;
   }
 
   const GpuSpec& find_gpu() {
@@ -163,7 +177,7 @@ class Import {
     const TopoCell& cell = matrix_.at(first.a, first.b);
     throw ConfigError(SourceLocation{matrix_.file, cell.line, cell.column},
                       format("found NVLinks between single pairs of {} GPUs; expected at most {} "
-                             "GPUs, or as many NVLinks (6 or more) for every pair",
+                             "GPUs, or NVSwitches: all NVLinks of a GPU for every pair",
                              matrix_.gpus, kMaxMeshGpus));
   }
 

@@ -47,7 +47,6 @@ class Reader {
   Reader(std::string_view text, const std::string& file) : xml_(text, file) {}
 
   NcclTopology read() {
-    topology_.file = xml_.file();
     const pugi::xml_node system = xml_.root();
     topology_.where = xml_.location(system);
     check_root(system);
@@ -73,7 +72,6 @@ class Reader {
   void read_cpu(pugi::xml_node element) {
     xml_.expect_children(element, {"pci", "nic"}, "<cpu>");
     NcclCpu cpu;
-    cpu.where = xml_.location(element);
     const int index = static_cast<int>(topology_.cpus.size());
     cpu.numa = xml_.integer(element, "numaid", -1, 1023).value_or(-1);
     if (cpu.numa < 0) cpu.numa = index;  // NUMA is off: one node
@@ -205,7 +203,7 @@ class Reader {
     if (ids.empty() || ids != place.bridge_ids) {
       if (static_cast<int>(topology_.switches.size()) >= kMostDevices) fail_too_many(element);
       here = {DeviceKind::PcieSwitch, static_cast<int>(topology_.switches.size())};
-      topology_.switches.push_back({std::move(pci)});
+      topology_.switches.push_back(std::move(pci));
     } else {
       topology_.told.push_back(
           format("PCI bridge {}: part of the one above it, which has the same "
@@ -318,7 +316,7 @@ class Reader {
 
   /// Leaves out switches that nothing hangs from.
   void drop_empty_switches() {
-    std::vector<NcclSwitch>& switches = topology_.switches;
+    std::vector<NcclPci>& switches = topology_.switches;
     std::vector<bool> used(switches.size());
     const auto use = [&](const HostParent& parent) {
       if (parent.kind == DeviceKind::PcieSwitch)
@@ -328,10 +326,10 @@ class Reader {
     for (const NcclNic& nic : topology_.nics) use(nic.pci.parent);
     for (const NcclPci& pci : topology_.unclassified) use(pci.parent);
     for (std::size_t i = switches.size(); i-- > 0;) {
-      if (used[i]) use(switches[i].pci.parent);
+      if (used[i]) use(switches[i].parent);
     }
     std::vector<int> number(switches.size());
-    std::vector<NcclSwitch> kept;
+    std::vector<NcclPci> kept;
     for (std::size_t i = 0; i < switches.size(); ++i) {
       number[i] = static_cast<int>(kept.size());
       if (used[i]) kept.push_back(switches[i]);
@@ -341,7 +339,7 @@ class Reader {
         parent.index = number[static_cast<std::size_t>(parent.index)];
       }
     };
-    for (NcclSwitch& entry : kept) renumber(entry.pci.parent);
+    for (NcclPci& pci : kept) renumber(pci.parent);
     for (NcclGpu& gpu : topology_.gpus) renumber(gpu.pci.parent);
     for (NcclNic& nic : topology_.nics) renumber(nic.pci.parent);
     for (NcclPci& pci : topology_.unclassified) renumber(pci.parent);

@@ -56,22 +56,16 @@ struct NcclNic {
 };
 
 struct NcclCpu {
-  SourceLocation where;
   int numa = 0;
   std::string arch, vendor;
   int family = 0, model = 0;
 };
 
-struct NcclSwitch {
-  NcclPci pci;
-};
-
 struct NcclTopology {
-  std::string file;
   SourceLocation where;
   std::vector<NcclCpu> cpus;
-  std::vector<NcclSwitch> switches;  ///< parents before their children
-  std::vector<NcclGpu> gpus;         ///< in the order of the file
+  std::vector<NcclPci> switches;  ///< parents before their children
+  std::vector<NcclGpu> gpus;      ///< in the order of the file
   std::vector<NcclNic> nics;
   std::vector<NcclPci> unclassified;  ///< neither class nor children
   int ignored = 0;                    ///< devices of other classes

@@ -14,12 +14,6 @@
 namespace zerosim {
 namespace {
 
-std::vector<std::string> gpu_names() {
-  std::vector<std::string> names;
-  for (const GpuSpec& spec : gpu_specs()) names.push_back(spec.name);
-  return names;
-}
-
 const std::vector<std::string>& intra_kind_names() {
   static const std::vector<std::string> kNames = {"nvswitch", "nvlink-mesh", "pcie",
                                                   "pcie-host-staged"};
@@ -91,12 +85,7 @@ class NodeReader {
 
   void replace_gpu() {
     const std::string name = one_of(node_, "gpu", gpu_names(), "GPU");
-    const GpuSpec& old_gpu = gpu_spec(machine().gpu);
-    const GpuSpec& new_gpu = gpu_spec(name);
-    const bool alike = old_gpu.nvlink == new_gpu.nvlink &&
-                       old_gpu.nvlink_links == new_gpu.nvlink_links &&
-                       old_gpu.compute_capability / 10 == new_gpu.compute_capability / 10;
-    if (!alike) {
+    if (!have_same_links(gpu_spec(machine().gpu), gpu_spec(name))) {
       node_.fail("gpu",
                  format("{} has other links or another architecture than the {} of preset {}: "
                         "leave \"preset\" out and spell the node out",
@@ -140,10 +129,7 @@ class NodeReader {
   /// What copies achieve of the slowest way between a GPU and its CPU.
   BytesPerSecond slowest_copy(const PcieFigures& pcie) {
     const NodeGraph graph = build_node_graph(machine().shape);
-    BytesPerSecond slowest = host_path_bandwidth(graph, 0);
-    for (int gpu = 1; gpu < machine().shape.gpus; ++gpu) {
-      slowest = std::min(slowest, host_path_bandwidth(graph, gpu));
-    }
+    const BytesPerSecond slowest = slowest_host_path(graph, machine().shape.gpus);
     return BytesPerSecond(slowest.per_second() * pcie.copy.per_second() / pcie.peak.per_second());
   }
 

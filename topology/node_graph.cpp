@@ -17,8 +17,8 @@
 namespace zerosim {
 namespace {
 
-using Vertex = NodeGraph::vertex_descriptor;
-using Edge = NodeGraph::edge_descriptor;
+using Vertex = DeviceId;
+using Edge = LinkId;
 
 // Latencies of one hop, typical microbenchmark values (spec/topologies.md section 1).
 constexpr Seconds kNvLinkLatency{1.0e-6};
@@ -179,10 +179,6 @@ Vertex device(const NodeGraph& graph, DeviceKind kind, int index) {
   const std::optional<Vertex> found = find_device(graph, kind, index);
   ZS_CHECK(found.has_value(), "no such device in the node");
   return *found;
-}
-
-auto links_of(const NodeGraph& graph, Vertex v) {
-  return boost::make_iterator_range(boost::out_edges(v, graph));
 }
 
 /// The host side of the node: all links but NVLink.
@@ -388,6 +384,14 @@ NodeGraph build_node_graph(const NodeShape& shape) {
   return Builder(shape).build();
 }
 
+std::vector<DeviceId> devices_of(const NodeGraph& graph, DeviceKind kind) {
+  std::vector<DeviceId> found;
+  for (const DeviceId device : boost::make_iterator_range(boost::vertices(graph))) {
+    if (graph[device].kind == kind) found.push_back(device);
+  }
+  return found;
+}
+
 std::vector<NvLinkPair> full_mesh(int gpus, int links_per_gpu) {
   std::vector<NvLinkPair> mesh;
   const int links = gpus > 1 ? links_per_gpu / (gpus - 1) : 0;
@@ -494,26 +498,10 @@ int reachable_nics(const NodeGraph& graph, int gpus) {
   return static_cast<int>(used_nics(graph, gpus).nics.size());
 }
 
-std::vector<int> nearest_nics(const NodeGraph& graph, int gpu) {
-  std::vector<int> nearest;
-  PathKind best = PathKind::None;
-  for (int nic = 0; find_device(graph, DeviceKind::Nic, nic); ++nic) {
-    const PathKind path = nic_path(graph, gpu, nic);
-    if (path < best) nearest.clear();
-    best = std::min(best, path);
-    if (path == best) nearest.push_back(nic);
-  }
-  return nearest;
-}
-
 HostLink host_link(const NodeGraph& graph, DeviceKind kind, int index) {
   const Edge up = links_up(graph, device(graph, kind, index)).front();
   const Device& above = graph[boost::target(up, graph)];
   return {{above.kind, above.index}, graph[up].bandwidth};
-}
-
-int gpu_numa(const NodeGraph& graph, int gpu) {
-  return graph[device(graph, DeviceKind::Gpu, gpu)].numa;
 }
 
 BytesPerSecond host_path_bandwidth(const NodeGraph& graph, int gpu) {
@@ -522,6 +510,14 @@ BytesPerSecond host_path_bandwidth(const NodeGraph& graph, int gpu) {
     narrowest = std::min(narrowest, graph[edge].bandwidth);
   }
   return narrowest;
+}
+
+BytesPerSecond slowest_host_path(const NodeGraph& graph, int gpus) {
+  BytesPerSecond slowest = host_path_bandwidth(graph, 0);
+  for (int gpu = 1; gpu < gpus; ++gpu) {
+    slowest = std::min(slowest, host_path_bandwidth(graph, gpu));
+  }
+  return slowest;
 }
 
 std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int index) {

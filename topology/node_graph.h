@@ -8,9 +8,25 @@
 #include <span>
 #include <vector>
 
+#include <boost/range/iterator_range.hpp>
+
 #include "topology/cluster.h"
 
 namespace zerosim {
+
+using DeviceId = NodeGraph::vertex_descriptor;
+using LinkId = NodeGraph::edge_descriptor;
+
+/// All devices of a kind, in the order of their numbers.
+[[nodiscard]] std::vector<DeviceId> devices_of(const NodeGraph& graph, DeviceKind kind);
+/// For loops: the links of a device, whose `boost::target` is the other end, in the order in which
+/// they were drawn; all links of the node.
+[[nodiscard]] inline auto links_of(const NodeGraph& graph, DeviceId device) {
+  return boost::make_iterator_range(boost::out_edges(device, graph));
+}
+[[nodiscard]] inline auto links_of(const NodeGraph& graph) {
+  return boost::make_iterator_range(boost::edges(graph));
+}
 
 /// A pair of GPUs and the NVLinks that join them.
 struct NvLinkPair {
@@ -101,9 +117,6 @@ struct UsedNics {
 /// How many these are.
 [[nodiscard]] int reachable_nics(const NodeGraph& graph, int gpus);
 
-/// The NICs nearest to a GPU by `nic_path`, in order; none if the node has none.
-[[nodiscard]] std::vector<int> nearest_nics(const NodeGraph& graph, int gpu);
-
 /// The link of a GPU, NIC or PCIe switch towards its CPU.
 struct HostLink {
   HostParent parent;
@@ -111,10 +124,10 @@ struct HostLink {
 };
 [[nodiscard]] HostLink host_link(const NodeGraph& graph, DeviceKind kind, int index);
 
-/// NUMA node of a GPU.
-[[nodiscard]] int gpu_numa(const NodeGraph& graph, int gpu);
 /// The slowest link between a GPU and its CPU, one direction.
 [[nodiscard]] BytesPerSecond host_path_bandwidth(const NodeGraph& graph, int gpu);
+/// The least of it among the first `gpus` GPUs, at least one.
+[[nodiscard]] BytesPerSecond slowest_host_path(const NodeGraph& graph, int gpus);
 
 /// PCIe switches between a device and its CPU, the nearest first.
 [[nodiscard]] std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int index);

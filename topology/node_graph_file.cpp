@@ -71,8 +71,6 @@ class GraphReader {
     const std::string below = device.string("below");
     const int cpu = number_after(below, "cpu");
     if (cpu >= 0 && cpu < shape_.sockets) return {DeviceKind::Cpu, cpu};
-    const int gpu = number_after(below, "gpu");
-    if (gpu >= 0 && gpu < gpus_above_) return {DeviceKind::Gpu, gpu};
     const int listed = static_cast<int>(shape_.switch_parents.size());
     const int pcie_switch = number_after(below, "switch");
     if (pcie_switch >= 0 && pcie_switch < listed) return {DeviceKind::PcieSwitch, pcie_switch};
@@ -114,7 +112,6 @@ class GraphReader {
 
   void read_nics() {
     shape_.nics = 0;
-    gpus_above_ = shape_.gpus;  // AMD's boards have NICs on their GPUs
     for (JsonObject& entry : list("nics", 0, kMaxGpusPerNode)) {
       expect_keys(entry, {"below", "link", "bandwidth"});
       shape_.nic_parents.push_back(parent(entry));
@@ -199,7 +196,6 @@ class GraphReader {
   const GpuSpec& gpu_;
   NodeShape& shape_;
   double per_link_ = 0;
-  int gpus_above_ = 0;  ///< GPUs that `below` may name
 };
 
 }  // namespace

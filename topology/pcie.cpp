@@ -1,5 +1,7 @@
 #include "topology/pcie.h"
 
+#include "sim/base/error.h"
+
 namespace zerosim {
 
 PcieFigures pcie_figures(int generation) {
@@ -10,8 +12,10 @@ PcieFigures pcie_figures(int generation) {
       return {63_GBps, 52_GBps, 307.2_GBps, "8 channels of DDR5-4800"};
     case 4:
       return {31.5_GBps, 25_GBps, 204.8_GBps, "8 channels of DDR4-3200"};
-    default:
+    case 3:
       return {15.75_GBps, 12.5_GBps, 128_GBps, "6 channels of DDR4-2666"};
+    default:
+      ZS_CHECK(false, "a generation of PCIe without figures");
   }
 }
 

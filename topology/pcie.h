@@ -14,7 +14,7 @@ struct PcieFigures {
   const char* memory_channels = "";
 };
 
-/// Of generation 3 (the default) to 6.
+/// \pre generation 3 to 6
 [[nodiscard]] PcieFigures pcie_figures(int generation);
 
 /// Peak of `width` lanes of generation 1 to 6, one direction.

@@ -280,15 +280,9 @@ class PerturbationReader {
 
   /// NCCL's rings, and so the graph of the node, are those of the cluster's own GPU.
   std::string read_kind(JsonObject& entry) {
-    std::vector<std::string> names;
-    for (const GpuSpec& spec : gpu_specs()) names.push_back(spec.name);
-    std::string name = one_of(entry, "gpu", names, "GPU");
+    std::string name = one_of(entry, "gpu", gpu_names(), "GPU");
     const GpuSpec& usual = cluster_.gpu();
-    const GpuSpec& other = gpu_spec(name);
-    const bool alike = usual.nvlink == other.nvlink && usual.nvlink_links == other.nvlink_links &&
-                       usual.pcie_generation == other.pcie_generation &&
-                       usual.compute_capability / 10 == other.compute_capability / 10;
-    if (!alike) {
+    if (!have_same_links(usual, gpu_spec(name))) {
       entry.fail("gpu", format("{} has other links or another architecture than {}, expected a GPU "
                                "with the same",
                                name, usual.name));

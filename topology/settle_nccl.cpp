@@ -15,10 +15,7 @@ NodeShape link_shape(const Cluster& cluster) {
   NodeShape shape;
   shape.gpus = cluster.gpus_per_node;
   shape.nvlink = node.nvlink;
-  shape.pcie = host_path_bandwidth(node.graph, 0);
-  for (int gpu = 1; gpu < shape.gpus; ++gpu) {
-    shape.pcie = std::min(shape.pcie, host_path_bandwidth(node.graph, gpu));
-  }
+  shape.pcie = slowest_host_path(node.graph, shape.gpus);
   if (node.intra == IntraNode::NvSwitch) {
     return shape;  // without_switch_links counts them
   }

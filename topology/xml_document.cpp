@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -82,9 +81,9 @@ std::optional<int> XmlDocument::integer(pugi::xml_node element, const char* attr
 double XmlDocument::number(pugi::xml_node element, const char* attribute, double minimum,
                            double maximum) const {
   const std::string value = text(element, attribute);
-  char* end = nullptr;
-  const double number = std::strtod(value.c_str(), &end);
-  const bool whole = !value.empty() && *end == '\0';
+  double number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool whole = error == std::errc() && end == value.data() + value.size();
   if (!whole || !(number >= minimum && number <= maximum)) {
     fail(element, format("{}: found \"{}\", expected a number from {:g} to {:g}", attribute, value,
                          minimum, maximum));

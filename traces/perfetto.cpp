@@ -1,8 +1,6 @@
 #include "traces/perfetto.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <ostream>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "sim/base/error.h"
+#include "sim/base/output_file.h"
 #include "sim/base/text.h"
 #include "traces/proto/perfetto.pb.h"
 
@@ -316,12 +315,7 @@ void write_perfetto(const Program& program, const Timeline& timeline,
 
 void write_perfetto(const std::string& path, const Program& program, const Timeline& timeline,
                     const std::vector<MemorySample>* samples) {
-  errno = 0;
-  std::ofstream out(path, std::ios::binary);
-  if (!out) {
-    const char* reason = errno != 0 ? std::strerror(errno) : "unknown reason";
-    throw ConfigError({path, 0, 0}, format("cannot be opened for writing: {}", reason));
-  }
+  std::ofstream out = open_for_writing(path);
   try {
     write_perfetto(program, timeline, samples, out);
   } catch (const BackendError& error) {

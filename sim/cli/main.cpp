@@ -94,7 +94,7 @@ CLI::App* group_app(CLI::App& root, std::map<std::string, CLI::App*>& groups,
 /// What help and messages call the value of a flag; flags without one keep it so.
 void name_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    if (option->get_type_size() > 0) option->type_name("VALUE");
+    if (option->get_items_expected_max() > 0) option->type_name("VALUE");
   }
 }
 

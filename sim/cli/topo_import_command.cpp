@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "sim/base/error.h"
+#include "sim/base/output_file.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
 #include "sim/cli/output.h"
@@ -20,12 +21,7 @@ namespace zerosim {
 namespace {
 
 void write_file(const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream stream(path, std::ios::binary);
-  if (!stream) {
-    throw ConfigError({path, 0, 0},
-                      format("cannot be opened for writing: {}", std::strerror(errno)));
-  }
+  std::ofstream stream = open_for_writing(path);
   errno = 0;
   stream << text;
   stream.close();

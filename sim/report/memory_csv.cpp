@@ -1,10 +1,9 @@
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <ostream>
 #include <string>
 
 #include "sim/base/error.h"
+#include "sim/base/output_file.h"
 #include "sim/base/text.h"
 #include "sim/report/memory_course_text.h"
 
@@ -69,12 +68,7 @@ void write_memory_csv(const Program& program, const std::vector<MemoryEvent>& co
 
 void write_memory_csv(const std::string& path, const Program& program,
                       const std::vector<MemoryEvent>& course) {
-  errno = 0;
-  std::ofstream out(path, std::ios::binary);
-  if (!out) {
-    const char* reason = errno != 0 ? std::strerror(errno) : "unknown reason";
-    throw ConfigError({path, 0, 0}, format("cannot be opened for writing: {}", reason));
-  }
+  std::ofstream out = open_for_writing(path);
   try {
     write_memory_csv(program, course, out);
   } catch (const BackendError& error) {

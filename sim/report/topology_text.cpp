@@ -13,20 +13,8 @@
 namespace zerosim {
 namespace {
 
-using Vertex = NodeGraph::vertex_descriptor;
-using Edge = NodeGraph::edge_descriptor;
-
-/// What Boost.Graph gives as a pair of iterators, for loops.
-template <typename Iterator>
-struct Range {
-  Iterator first, last;
-  [[nodiscard]] Iterator begin() const { return first; }
-  [[nodiscard]] Iterator end() const { return last; }
-};
-template <typename Iterator>
-Range<Iterator> range(const std::pair<Iterator, Iterator>& ends) {
-  return {ends.first, ends.second};
-}
+using Vertex = DeviceId;
+using Edge = LinkId;
 
 constexpr int kMatrixColumns = 80;  // of a terminal that nobody has widened
 constexpr int kLabelColumns = 16;
@@ -77,18 +65,6 @@ std::string ranges(const std::vector<int>& numbers) {
     i = end;
   }
   return join(parts, ", ");
-}
-
-auto links_of(const NodeGraph& graph, Vertex v) {
-  return range(boost::out_edges(v, graph));
-}
-
-std::vector<Vertex> devices(const NodeGraph& graph, DeviceKind kind) {
-  std::vector<Vertex> found;
-  for (const Vertex v : range(boost::vertices(graph))) {
-    if (graph[v].kind == kind) found.push_back(v);
-  }
-  return found;
 }
 
 // ---- the tree -------------------------------------------------------------------------------
@@ -147,7 +123,7 @@ class Tree {
   explicit Tree(const Cluster& cluster) : cluster_(cluster), graph_(cluster.node.graph) {}
 
   std::string text() {
-    for (const Vertex cpu : devices(graph_, DeviceKind::Cpu)) {
+    for (const Vertex cpu : devices_of(graph_, DeviceKind::Cpu)) {
       table_.add_row({format("CPU {}", graph_[cpu].index), format("NUMA {}", graph_[cpu].numa)});
       draw(branches_below(cpu), 1, "");
     }
@@ -203,7 +179,7 @@ class Tree {
 
 std::string cpu_links(const NodeGraph& graph) {
   std::set<std::string> rates;
-  for (const Edge& edge : range(boost::edges(graph))) {
+  for (const Edge& edge : links_of(graph)) {
     if (graph[edge].kind == LinkKind::CpuInterconnect) rates.insert(gb(graph[edge].bandwidth));
   }
   if (rates.empty()) return "";
@@ -593,7 +569,7 @@ std::string device_name(const Device& device) {
 JsonValue devices_json(const Cluster& cluster) {
   const NodeGraph& graph = cluster.node.graph;
   JsonValue list(Json::arrayValue);
-  for (const Vertex v : range(boost::vertices(graph))) {
+  for (const Vertex v : boost::make_iterator_range(boost::vertices(graph))) {
     const Device& device = graph[v];
     JsonValue entry(Json::objectValue);
     entry["name"] = device_name(device);
@@ -608,7 +584,7 @@ JsonValue devices_json(const Cluster& cluster) {
 
 JsonValue links_json(const NodeGraph& graph) {
   JsonValue list(Json::arrayValue);
-  for (const Edge& edge : range(boost::edges(graph))) {
+  for (const Edge& edge : links_of(graph)) {
     JsonValue entry(Json::objectValue);
     entry["from"] = device_name(graph[boost::source(edge, graph)]);
     entry["to"] = device_name(graph[boost::target(edge, graph)]);

@@ -37,6 +37,9 @@ TEST(Bisection, OfSwitches) {
   EXPECT_THAT(a100.half, ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(bisection(graph_of("dgx2"), 16).bandwidth, 1200_GBps);  // 8 x 150
   EXPECT_EQ(bisection(graph_of("dgx-a100"), 2).bandwidth, 300_GBps);
+  // The first two of a DGX-1 have one link between them, those of a bridge twelve.
+  EXPECT_EQ(bisection(graph_of("dgx1-v100"), 2).bandwidth, 25_GBps);
+  EXPECT_EQ(bisection(graph_of("azure-nc-a100-v4"), 2).bandwidth, 300_GBps);
   // Of three GPUs one faces two.
   EXPECT_EQ(bisection(graph_of("dgx-a100"), 3).bandwidth, 300_GBps);
 }

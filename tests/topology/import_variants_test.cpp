@@ -8,6 +8,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "tests/topology/questions.h"
 #include "topology/cluster.h"
 #include "topology/cluster_writer.h"
 #include "topology/import.h"
@@ -135,13 +136,16 @@ std::ostream& operator<<(std::ostream& out, const Broken& broken) {
   return out << broken.what;
 }
 
+void expect_refused(const std::string& good, const Broken& broken) {
+  const std::string text = replaced(good, broken.from, broken.to);
+  ASSERT_TRUE(text != good || !broken.gpu.empty());
+  EXPECT_EQ(error_of(text, broken.gpu.empty() ? "A100-SXM4-80" : broken.gpu), broken.message);
+}
+
 class BrokenMatrix : public testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenMatrix, IsRefusedWithItsPlace) {
-  const Broken& broken = GetParam();
-  const std::string text = replaced(kMatrix, broken.from, broken.to);
-  ASSERT_TRUE(text != kMatrix || !broken.gpu.empty());
-  EXPECT_EQ(error_of(text, broken.gpu.empty() ? "A100-SXM4-80" : broken.gpu), broken.message);
+  expect_refused(kMatrix, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -188,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
             "another column behind", "GPU NUMA ID", "Temperature", "",
             "topo:1:49: found \"Temperature\", expected the columns CPU Affinity, NUMA Affinity, "
             "GPU NUMA ID"}),
-    [](const auto& broken) { return replaced(replaced(broken.param.what, " ", "_"), "-", "_"); });
+    [](const auto& broken) { return test_name(broken.param.what); });
 
 TEST(TopoMatrix, EmptyTextIsRefused) {
   EXPECT_THAT(error_of(""), HasSubstr("topo:1: found no header with GPU0"));
@@ -216,7 +220,50 @@ TEST(ImportMatrix, AGpuMayHaveFewerLinksIntoTheSwitches) {
               Contains("GPU2: 10 NVLinks as the matrix shows, where A100-SXM4-80 has 12"));
 }
 
-// All below one switch: peer-to-peer. Of six in pairs the first two only are.
+std::string mesh_of(int gpus, int links) {
+  std::string text;
+  for (int column = 0; column < gpus; ++column) text += format("\tGPU{}", column);
+  text += "\tCPU Affinity";
+  for (int row = 0; row < gpus; ++row) {
+    text += format("\nGPU{}", row);
+    for (int column = 0; column < gpus; ++column) {
+      text += column == row ? "\tX" : format("\tNV{}", links);
+    }
+    text += "\t0";
+  }
+  return text + "\n";
+}
+
+// Four GH200, 18 links each: 6 to each of 3 peers use all of them, so the pairs are joined
+// directly.
+TEST(ImportMatrix, SixLinksToEachOfThreePeersAreAMesh) {
+  const ImportedNode imported = import(mesh_of(4, 6), "GH200-96");
+  const Cluster cluster = cluster_of(imported);
+  const Cluster preset = load_cluster("gh200x4", 1);
+  EXPECT_EQ(cluster.node.intra, IntraNode::NvLinkMesh);
+  EXPECT_EQ(nvlink_bandwidth(cluster.node.graph, 0), 450_GBps);
+  EXPECT_EQ(nvlink_pair_bandwidth(cluster.node.graph, 0, 3), 150_GBps);
+  EXPECT_EQ(gpu_path(cluster.node.graph, 0, 3), PathKind::NvLink);
+  EXPECT_DOUBLE_EQ(ring_capacity(cluster.nccl()).per_second(),
+                   ring_capacity(preset.nccl()).per_second());
+  EXPECT_THAT(import(mesh_of(4, 6)).assumptions,
+              Contains("gpu: H100-SXM5-80, by NV6; H200-SXM-141, GH200-96 would look the same: "
+                       "--gpu says which"));
+}
+
+// A pair shows all links of a GPU where they lead into switches: 6 x 15 peers are more than any GPU
+// has, 6 x 3 more than a V100 has.
+TEST(ImportMatrix, MoreLinksThanAGpuHasAreThoseIntoSwitches) {
+  EXPECT_EQ(cluster_of(import(mesh_of(16, 6))).node.gpu, "V100-SXM3-32");
+  const Cluster four = cluster_of(import(mesh_of(4, 6), "V100-SXM3-32"));
+  EXPECT_EQ(four.node.intra, IntraNode::NvSwitch);
+  EXPECT_EQ(nvlink_bandwidth(four.node.graph, 0), 150_GBps);
+  // A mesh that is more than the GPU asked for can have.
+  EXPECT_EQ(error_of(mesh_of(4, 4), "RTX3090-24"),
+            "topo:2:8: found 12 NVLinks at one GPU, but RTX3090-24 has 4");
+}
+
+// Two of three below one switch: these copy peer-to-peer, all three do not.
 TEST(ImportMatrix, TheKindOfNodeIsThatOfTheUsedGpus) {
   const std::string pairs =
       "\tGPU0\tGPU1\tGPU2\tCPU Affinity\n"
@@ -239,7 +286,7 @@ TEST(ImportMatrix, RatesOfNicsMayBeGiven) {
 
 // NCCL's XML.
 
-// Two A100 with 4 NVLinks between them and 2 into a switch; a NIC of two ports.
+// Two A100 with 4 NVLinks between them, and a NIC of two ports, below one switch.
 const std::string kXml =
     "<system version=\"1\">\n"
     "  <cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"25\" modelid=\"1\">\n"
@@ -306,11 +353,10 @@ TEST(ImportXml, UnknownLinksAreWhatNcclTakesThemFor) {
 
 TEST(ImportXml, NvLinksIntoSwitchesOfUnknownBusIds) {
   const std::string text =
-      replaced(replaced(replaced(kXml, "target=\"0000:03:00.0\" count=\"4\" tclass=\"0x030200\"",
-                                 "target=\"fffffff:ffff:ff\" count=\"12\" tclass=\"0x068000\""),
-                        "target=\"0000:02:00.0\" count=\"4\" tclass=\"0x030200\"",
-                        "target=\"fffffff:ffff:ff\" count=\"12\""),
-               "x", "x");
+      replaced(replaced(kXml, "target=\"0000:03:00.0\" count=\"4\" tclass=\"0x030200\"",
+                        "target=\"fffffff:ffff:ff\" count=\"12\" tclass=\"0x068000\""),
+               "target=\"0000:02:00.0\" count=\"4\" tclass=\"0x030200\"",
+               "target=\"fffffff:ffff:ff\" count=\"12\"");
   const Cluster cluster = cluster_of(import(text, "A100-SXM4-80"));
   EXPECT_EQ(cluster.node.intra, IntraNode::NvSwitch);
   EXPECT_EQ(nvlink_bandwidth(cluster.node.graph, 1), 300_GBps);
@@ -352,10 +398,7 @@ TEST(ImportXml, C2cJoinsGpuAndCpu) {
 class BrokenXml : public testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenXml, IsRefusedWithItsPlace) {
-  const Broken& broken = GetParam();
-  const std::string text = replaced(kXml, broken.from, broken.to);
-  ASSERT_TRUE(text != kXml || !broken.gpu.empty());
-  EXPECT_EQ(error_of(text, broken.gpu.empty() ? "A100-SXM4-80" : broken.gpu), broken.message);
+  expect_refused(kXml, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -420,7 +463,7 @@ INSTANTIATE_TEST_SUITE_P(
                "topo:4:7: found sm 80, but H100-SXM5-80 is sm 90"},
         Broken{"more links than the GPU has", "count=\"4\"", "count=\"13\"", "",
                "topo:4:7: found 13 NVLinks at one GPU, but A100-SXM4-80 has 12"}),
-    [](const auto& broken) { return replaced(replaced(broken.param.what, " ", "_"), "-", "_"); });
+    [](const auto& broken) { return test_name(broken.param.what); });
 
 TEST(ImportXml, WithoutGpusIsRefused) {
   EXPECT_EQ(error_of(replaced(kXml, "mlx5_1", "mlx5\xc3")),

@@ -1,9 +1,7 @@
 // Nodes that a cluster file draws device by device, and the writer of such files.
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
-#include <set>
 #include <string>
 #include <tuple>
 
@@ -12,6 +10,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "tests/topology/questions.h"
 #include "topology/cluster.h"
 #include "topology/cluster_writer.h"
 #include "topology/node_file.h"
@@ -197,6 +196,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "below: found \"switch0\", expected \"cpu0\" to \"cpu0\""},
         BadGraph{R"("cpus": [{}], "switches": [{"below": "switch0"}], "gpus": [{"below": "cpu0"}])",
                  "", "below: found \"switch0\", expected \"cpu0\" to \"cpu0\""},
+        BadGraph{R"("cpus": [{}, {}], "gpus": [{"below": "cpu0"}], "nics": [{"below": "gpu0"}])",
+                 "", "below: found \"gpu0\", expected \"cpu0\" to \"cpu1\""},
         BadGraph{R"("cpus": [{}], "gpu": [{"below": "cpu0"}])", "",
                  "graph.gpu: unknown key; did you mean \"gpus\"?"},
         BadGraph{R"("cpus": [{}], "gpus": [{"below": "cpu0", "link": "0GB/s"}])", "",
@@ -231,19 +232,6 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Machines of the presets, drawn and read back.
 
-using Edge = std::tuple<std::size_t, std::size_t, LinkKind, double>;
-
-std::multiset<Edge> edges_of(const NodeGraph& graph) {
-  std::multiset<Edge> edges;
-  const auto [begin, end] = boost::edges(graph);
-  for (auto edge = begin; edge != end; ++edge) {
-    const Link& link = graph[*edge];
-    edges.emplace(boost::source(*edge, graph), boost::target(*edge, graph), link.kind,
-                  std::round(link.bandwidth.per_second()));
-  }
-  return edges;
-}
-
 class Written : public testing::TestWithParam<std::string> {};
 
 TEST_P(Written, AMachineReadsBackAsItWas) {
@@ -272,13 +260,7 @@ std::vector<std::string> simulated_machines() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Presets, Written, testing::ValuesIn(simulated_machines()),
-                         [](const auto& machine) {
-                           std::string name = machine.param;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
-                               '_');
-                           return name;
-                         });
+                         [](const auto& machine) { return test_name(machine.param); });
 
 }  // namespace
 }  // namespace zerosim

@@ -1,38 +1,25 @@
+#include "topology/pcie.h"
 #include "topology/presets/machines.h"
 
 namespace zerosim {
 namespace {
 
-/// What the instances of these files share. A virtual CPU is a hardware thread: cores are half of
-/// the virtual CPUs.
-Machine instance(const std::string& name, const std::string& gpu, int gpus) {
-  Machine machine;
-  machine.name = name;
-  machine.gpu = gpu;
-  machine.shape.gpus = gpus;
-  machine.shape.sockets = 2;
-  machine.cpu = "intel";
-  machine.network = NetworkKind::Efa;
-  machine.nic_efficiency = network_efficiency(NetworkKind::Efa);
-  return machine;
-}
+// A virtual CPU of the pages is a hardware thread: cores are half of the virtual CPUs.
 
 /// GPUs on PCIe 3 switches of pairs, as DGX-1's.
-Machine aws_p3(const std::string& name, int gpus) {
-  Machine machine = instance(name, "V100-SXM2-16", gpus);
-  machine.intra = IntraNode::NvLinkMesh;
-  machine.shape.sockets = gpus / 4;
+Machine aws_p3(const std::string& name, int gpus, BytesPerSecond nic_bandwidth) {
+  Machine machine = machine_with(name, "V100-SXM2-16", IntraNode::NvLinkMesh, gpus, gpus / 4);
   machine.shape.gpus_per_pcie_switch = 2;
-  machine.shape.pcie = 15.75_GBps;
+  machine.shape.pcie = pcie_figures(3).peak;
   machine.shape.socket_link = 6_GBps;
   machine.shape.nvlink = 25_GBps;
   for (const NvLinkPair& pair : hybrid_cube_mesh()) {
     if (pair.a < gpus && pair.b < gpus) machine.shape.mesh.push_back(pair);
   }
-  machine.shape.nics = 1;
   machine.shape.nic_parents = {{DeviceKind::Cpu, 0}};
-  machine.network = NetworkKind::Tcp;
+  set_nics(machine, 1, nic_bandwidth, NetworkKind::Tcp);
   machine.nic_efficiency = 0.95;
+  machine.cpu = "intel";
   machine.host_link = 12.5_GBps;
   machine.host_memory_bandwidth = BytesPerSecond(76.8e9 * machine.shape.sockets);
   machine.host_memory_source =
@@ -42,46 +29,40 @@ Machine aws_p3(const std::string& name, int gpus) {
 }
 
 Machine aws_p3_8xl() {
-  Machine machine = aws_p3("aws-p3.8xl", 4);
+  Machine machine = aws_p3("aws-p3.8xl", 4, 10_Gbps);
   machine.description = "AWS p3.8xlarge: 4 x V100 16 GB, half a cube mesh, 10 Gb/s Ethernet";
-  machine.nic_bandwidth = 10_Gbps;
   machine.nic_efficiency = 0.9;
   machine.host_memory = 244_GiB;
   machine.host_cores = 16;
   machine.source =
       "AWS P3 page (4 V100, 32 virtual CPUs, 244 GiB, 10 Gb/s); `nvidia-smi topo -m` of a "
-      "p3.8xlarge "
-      "(4 to 5 NVLinks of 25 GB/s a GPU); 10 GbE by TCP 0.9 of peak; PCIe 3 copies 12 to 13 GB/s "
-      "in "
-      "public tests";
+      "p3.8xlarge (4 to 5 NVLinks of 25 GB/s a GPU); 10 GbE by TCP 0.9 of peak; PCIe 3 copies 12 "
+      "to 13 GB/s in public tests";
   return machine;
 }
 
 Machine aws_p3_16xl() {
-  Machine machine = aws_p3("aws-p3.16xl", 8);
+  Machine machine = aws_p3("aws-p3.16xl", 8, 25_Gbps);
   machine.description = "AWS p3.16xlarge: 8 x V100 16 GB, NVLink cube mesh, 25 Gb/s Ethernet";
-  machine.nic_bandwidth = 25_Gbps;
   machine.host_memory = 488_GiB;
   machine.host_cores = 32;
   machine.source =
       "AWS P3 page (8 V100, 64 virtual CPUs, 488 GiB, 25 Gb/s); cube mesh as DGX-1's (NVIDIA's "
       "numbering; clouds may relabel); NCCL 2.30 constants (QPI 6 GB/s); 25 GbE by TCP 0.95 of "
-      "peak; "
-      "PCIe 3 copies 12 to 13 GB/s in public tests";
+      "peak; PCIe 3 copies 12 to 13 GB/s in public tests";
   return machine;
 }
 
 /// Four PCIe switches of two GPUs and one EFA adapter.
 Machine aws_p4(const std::string& name, const std::string& gpu) {
-  Machine machine = instance(name, gpu, 8);
-  machine.intra = IntraNode::NvSwitch;
+  Machine machine = machine_with(name, gpu, IntraNode::NvSwitch, 8, 2);
   machine.shape.gpus_per_pcie_switch = 2;
   machine.shape.numa_nodes = {0, 0, 1, 1};
-  machine.shape.pcie = 15.75_GBps;
+  machine.shape.pcie = pcie_figures(3).peak;
   machine.shape.socket_link = 10_GBps;
   machine.shape.nvswitch = 300_GBps;
-  machine.shape.nics = 4;
-  machine.nic_bandwidth = 100_Gbps;
+  set_nics(machine, 4, 100_Gbps, NetworkKind::Efa);
+  machine.cpu = "intel";
   machine.host_link = 12.5_GBps;
   machine.host_memory = 1152_GiB;
   machine.host_memory_bandwidth = 281.6_GBps;
@@ -112,11 +93,10 @@ Machine aws_p4de() {
 /// Eight PCIe switches of one GPU and its share of the EFA adapters.
 Machine one_switch_a_gpu(const std::string& name, const std::string& gpu, int nics,
                          BytesPerSecond nic_bandwidth) {
-  Machine machine = instance(name, gpu, 8);
-  machine.intra = IntraNode::NvSwitch;
+  Machine machine = machine_with(name, gpu, IntraNode::NvSwitch, 8, 2);
   machine.shape.gpus_per_pcie_switch = 1;
-  machine.shape.nics = nics;
-  machine.nic_bandwidth = nic_bandwidth;
+  set_nics(machine, nics, nic_bandwidth, NetworkKind::Efa);
+  machine.cpu = "intel";
   machine.host_memory = 2048_GiB;
   machine.host_cores = 96;
   return machine;
@@ -125,9 +105,9 @@ Machine one_switch_a_gpu(const std::string& name, const std::string& gpu, int ni
 Machine aws_p5() {
   Machine machine = one_switch_a_gpu("aws-p5", "H100-SXM5-80", 32, 100_Gbps);
   machine.description = "AWS p5.48xlarge: 8 x H100 80 GB, NVSwitch with NVLS, 32 x 100 Gb/s EFA";
-  machine.shape.pcie = 31.5_GBps;
-  machine.shape.gpu_links.assign(8, 63_GBps);
-  machine.shape.nic_links.assign(32, 15.75_GBps);
+  machine.shape.pcie = pcie_figures(4).peak;
+  machine.shape.gpu_links.assign(8, pcie_figures(5).peak);
+  machine.shape.nic_links.assign(32, pcie_peak(4, 8));
   machine.shape.socket_link = 16_GBps;
   machine.shape.nvswitch = 450_GBps;
   machine.host_link = 25_GBps;
@@ -137,11 +117,9 @@ Machine aws_p5() {
   machine.cpu = "amd";
   machine.source =
       "AWS P5 page (8 H100, 192 virtual CPUs, 2 TiB, 3200 Gb/s EFA); aws-ofi-nccl's topology file "
-      "(8 "
-      "switches of a GPU and 4 NICs on PCIe 4 x8, uplinks of 16 GT/s: the CPUs' PCIe 4); NCCL 2.30 "
-      "constants "
-      "(xGMI "
-      "16 GB/s); EFA 0.9 to 0.97 of peak; PCIe 4 copies 24 to 26 GB/s in public tests";
+      "(8 switches of a GPU and 4 NICs on PCIe 4 x8, uplinks of 16 GT/s: the CPUs' PCIe 4); NCCL "
+      "2.30 constants (xGMI 16 GB/s); EFA 0.9 to 0.97 of peak; PCIe 4 copies 24 to 26 GB/s in "
+      "public tests";
   return machine;
 }
 
@@ -149,7 +127,7 @@ Machine aws_p5() {
 Machine pcie5_instance(const std::string& name, const std::string& gpu, int nics,
                        BytesPerSecond nic_bandwidth, BytesPerSecond nvlink) {
   Machine machine = one_switch_a_gpu(name, gpu, nics, nic_bandwidth);
-  machine.shape.pcie = 63_GBps;
+  machine.shape.pcie = pcie_figures(5).peak;
   machine.shape.nvswitch = nvlink;
   machine.host_link = 52_GBps;
   return machine;
@@ -176,8 +154,7 @@ Machine aws_p6(const std::string& name, const std::string& gpu, int nics) {
   machine.host_memory_bandwidth = 716.8_GBps;
   machine.host_memory_source =
       "two Emerald Rapids Xeons with 8 channels of DDR5-5600 each (AWS P6 page; channels as of "
-      "that "
-      "generation)";
+      "that generation)";
   return machine;
 }
 
@@ -204,14 +181,12 @@ Machine aws_p6_b300() {
 }
 
 Machine aws_g5() {
-  Machine machine = instance("aws-g5.48xl", "A10G-24", 8);
+  Machine machine = machine_with("aws-g5.48xl", "A10G-24", IntraNode::PcieHostStaged, 8, 2);
   machine.description = "AWS g5.48xlarge: 8 x A10G 24 GB on PCIe 4, two sockets, 100 Gb/s EFA";
-  machine.intra = IntraNode::PcieHostStaged;
-  machine.shape.pcie = 31.5_GBps;
+  machine.shape.pcie = pcie_figures(4).peak;
   machine.shape.socket_link = 16_GBps;
-  machine.shape.nics = 1;
   machine.shape.nic_parents = {{DeviceKind::Cpu, 1}};
-  machine.nic_bandwidth = 100_Gbps;
+  set_nics(machine, 1, 100_Gbps, NetworkKind::Efa);
   machine.host_link = 25_GBps;
   machine.host_memory = 768_GiB;
   machine.host_memory_bandwidth = 409.6_GBps;

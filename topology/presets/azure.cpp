@@ -1,32 +1,19 @@
+#include "topology/pcie.h"
 #include "topology/presets/machines.h"
 
 namespace zerosim {
 namespace {
 
-Machine size(const std::string& name, const std::string& gpu, int gpus) {
-  Machine machine;
-  machine.name = name;
-  machine.gpu = gpu;
-  machine.intra = IntraNode::NvSwitch;
-  machine.shape.gpus = gpus;
-  machine.shape.sockets = 2;
-  machine.network = NetworkKind::InfiniBand;
-  machine.nic_efficiency = network_efficiency(NetworkKind::InfiniBand);
-  return machine;
-}
-
 /// As Azure's topology file has it: four GPUs on each CPU, the only NIC on the first.
 Machine nd40rs_v2() {
-  Machine machine = size("azure-nd40rs-v2", "V100-SXM2-32", 8);
+  Machine machine = machine_with("azure-nd40rs-v2", "V100-SXM2-32", IntraNode::NvLinkMesh, 8, 2);
   machine.description = "Azure ND40rs v2: 8 x V100 32 GB, NVLink cube mesh, 100 Gb/s InfiniBand";
-  machine.intra = IntraNode::NvLinkMesh;
-  machine.shape.pcie = 15.75_GBps;
+  machine.shape.pcie = pcie_figures(3).peak;
   machine.shape.socket_link = 10_GBps;
   machine.shape.nvlink = 25_GBps;
   machine.shape.mesh = hybrid_cube_mesh();
-  machine.shape.nics = 1;
   machine.shape.nic_parents = {{DeviceKind::Cpu, 0}};
-  machine.nic_bandwidth = 100_Gbps;
+  set_nics(machine, 1, 100_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 12.5_GBps;
   machine.host_memory = 672_GiB;
   machine.host_memory_bandwidth = 256_GBps;
@@ -38,22 +25,20 @@ Machine nd40rs_v2() {
   machine.source =
       "Azure NDv2 page (8 V100 on NVLink, 40 cores, 672 GiB, 100 Gb/s EDR); azhpc-images' topology "
       "file (4 GPUs on each socket, the NIC on the first); cube mesh as DGX-1's; NCCL 2.30 "
-      "constants "
-      "(Skylake UPI 10 GB/s); EDR 0.95 to 0.97 of peak; PCIe 3 copies 12 to 13 GB/s in public "
-      "tests";
+      "constants (Skylake UPI 10 GB/s); EDR 0.95 to 0.97 of peak; PCIe 3 copies 12 to 13 GB/s in "
+      "public tests";
   return machine;
 }
 
 /// Four virtual switches of two GPUs and two NICs, each on a NUMA node of its own.
 Machine nd_a100_v4(const std::string& name, const std::string& gpu) {
-  Machine machine = size(name, gpu, 8);
+  Machine machine = machine_with(name, gpu, IntraNode::NvSwitch, 8, 2);
   machine.shape.gpus_per_pcie_switch = 2;
   machine.shape.numa_nodes = {1, 0, 3, 2};
-  machine.shape.pcie = 31.5_GBps;
+  machine.shape.pcie = pcie_figures(4).peak;
   machine.shape.socket_link = 16_GBps;
   machine.shape.nvswitch = 300_GBps;
-  machine.shape.nics = 8;
-  machine.nic_bandwidth = 200_Gbps;
+  set_nics(machine, 8, 200_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 25_GBps;
   machine.host_memory_bandwidth = 409.6_GBps;
   machine.host_memory_source =
@@ -83,14 +68,13 @@ Machine ndm_a100_v4() {
 }
 
 Machine nd_h100_v5() {
-  Machine machine = size("azure-nd-h100-v5", "H100-SXM5-80", 8);
+  Machine machine = machine_with("azure-nd-h100-v5", "H100-SXM5-80", IntraNode::NvSwitch, 8, 2);
   machine.description = "Azure ND96isr H100 v5: 8 x H100 80 GB, NVSwitch, 8 x 400 Gb/s InfiniBand";
   machine.shape.gpus_per_pcie_switch = 1;
-  machine.shape.pcie = 63_GBps;
+  machine.shape.pcie = pcie_figures(5).peak;
   machine.shape.socket_link = 22_GBps;
   machine.shape.nvswitch = 450_GBps;
-  machine.shape.nics = 8;
-  machine.nic_bandwidth = 400_Gbps;
+  set_nics(machine, 8, 400_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 52_GBps;
   machine.host_memory = 1900_GiB;
   machine.host_memory_bandwidth = 614.4_GBps;
@@ -109,19 +93,14 @@ Machine nd_h100_v5() {
 
 /// Four NUMA nodes of one EPYC, drawn as CPUs, with a GPU each; two bridged pairs.
 Machine nc_a100_v4() {
-  Machine machine = size("azure-nc-a100-v4", "A100-PCIe-80", 4);
+  Machine machine = machine_with("azure-nc-a100-v4", "A100-PCIe-80", IntraNode::NvLinkMesh, 4, 4);
   machine.description = "Azure NC96ads A100 v4: 4 x A100 80 GB PCIe, NVLink in pairs, 80 Gb/s";
-  machine.intra = IntraNode::NvLinkMesh;
-  machine.shape.sockets = 4;
-  machine.shape.pcie = 31.5_GBps;
+  machine.shape.pcie = pcie_figures(4).peak;
   machine.shape.socket_link = 16_GBps;
   machine.shape.nvlink = 25_GBps;
   machine.shape.mesh = {{0, 1, 12}, {2, 3, 12}};
-  machine.shape.nics = 1;
   machine.shape.nic_parents = {{DeviceKind::Cpu, 0}};
-  machine.nic_bandwidth = 80_Gbps;
-  machine.network = NetworkKind::Tcp;
-  machine.nic_efficiency = network_efficiency(NetworkKind::Tcp);
+  set_nics(machine, 1, 80_Gbps, NetworkKind::Tcp);
   machine.host_link = 25_GBps;
   machine.host_memory = 880_GiB;
   machine.host_memory_bandwidth = 204.8_GBps;
@@ -132,8 +111,7 @@ Machine nc_a100_v4() {
   machine.cpu = "amd";
   machine.source =
       "Azure NCA100v4 page (4 A100 PCIe, 96 cores, 880 GiB, 80 Gb/s); azhpc-images' topology file "
-      "(a "
-      "GPU on each of four NUMA nodes, 12 NVLinks in pairs, the NIC on the first); NCCL 2.30 "
+      "(a GPU on each of four NUMA nodes, 12 NVLinks in pairs, the NIC on the first); NCCL 2.30 "
       "constants (xGMI 16 GB/s); 100 GbE by TCP 0.7 to 0.85 of peak; PCIe 4 copies 24 to 26 GB/s";
   return machine;
 }

@@ -1,29 +1,19 @@
+#include "topology/pcie.h"
 #include "topology/presets/machines.h"
 
 namespace zerosim {
 namespace {
 
-constexpr BytesPerSecond kPcie3 = 15.75_GBps;
-constexpr BytesPerSecond kPcie4 = 31.5_GBps;
-
 /// Hybrid cube mesh: four PCIe 3 switches of two GPUs and one NIC each, six NVLinks a GPU.
 Machine dgx1_v100(const std::string& name, const std::string& gpu) {
-  Machine machine;
-  machine.name = name;
-  machine.gpu = gpu;
-  machine.intra = IntraNode::NvLinkMesh;
-  machine.shape.gpus = 8;
-  machine.shape.sockets = 2;
+  Machine machine = machine_with(name, gpu, IntraNode::NvLinkMesh, 8, 2);
   machine.shape.gpus_per_pcie_switch = 2;
   machine.shape.numa_nodes = {0, 0, 1, 1};
-  machine.shape.pcie = kPcie3;
+  machine.shape.pcie = pcie_figures(3).peak;
   machine.shape.socket_link = 6_GBps;
   machine.shape.nvlink = 25_GBps;
   machine.shape.mesh = hybrid_cube_mesh();
-  machine.shape.nics = 4;
-  machine.nic_bandwidth = 100_Gbps;
-  machine.network = NetworkKind::InfiniBand;
-  machine.nic_efficiency = 0.96;
+  set_nics(machine, 4, 100_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 12.5_GBps;
   machine.host_memory = 512_GiB;
   machine.host_memory_bandwidth = 136.5_GBps;
@@ -53,13 +43,8 @@ Machine dgx1_v100_32() {
 /// Four PCIe 3 trees of two switches; below each of those two GPUs and a NIC. Switches 0-3 are the
 /// tops of the trees. Both boards' NVSwitches drawn as one.
 Machine dgx2() {
-  Machine machine;
-  machine.name = "dgx2";
+  Machine machine = machine_with("dgx2", "V100-SXM3-32", IntraNode::NvSwitch, 16, 2);
   machine.description = "DGX-2: 16 x V100 32 GB, NVSwitch, 8 x 100 Gb/s InfiniBand";
-  machine.gpu = "V100-SXM3-32";
-  machine.intra = IntraNode::NvSwitch;
-  machine.shape.gpus = 16;
-  machine.shape.sockets = 2;
   for (int top = 0; top < 4; ++top) {
     machine.shape.switch_parents.push_back({DeviceKind::Cpu, top / 2});
   }
@@ -70,13 +55,10 @@ Machine dgx2() {
   for (int gpu = 0; gpu < 16; ++gpu) {
     machine.shape.gpu_parents.push_back({DeviceKind::PcieSwitch, 4 + gpu / 2});
   }
-  machine.shape.pcie = kPcie3;
+  machine.shape.pcie = pcie_figures(3).peak;
   machine.shape.socket_link = 10_GBps;
   machine.shape.nvswitch = 150_GBps;
-  machine.shape.nics = 8;
-  machine.nic_bandwidth = 100_Gbps;
-  machine.network = NetworkKind::InfiniBand;
-  machine.nic_efficiency = 0.96;
+  set_nics(machine, 8, 100_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 12.5_GBps;
   machine.host_memory = 1536_GiB;
   machine.host_memory_bandwidth = 256_GBps;
@@ -95,21 +77,13 @@ Machine dgx2() {
 
 /// Four PCIe 4 switches of two GPUs and two NICs each; six NVSwitches, drawn as one.
 Machine dgx_a100(const std::string& name, const std::string& gpu, Bytes host_memory) {
-  Machine machine;
-  machine.name = name;
-  machine.gpu = gpu;
-  machine.intra = IntraNode::NvSwitch;
-  machine.shape.gpus = 8;
-  machine.shape.sockets = 2;
+  Machine machine = machine_with(name, gpu, IntraNode::NvSwitch, 8, 2);
   machine.shape.gpus_per_pcie_switch = 2;
   machine.shape.numa_nodes = {3, 1, 7, 5};
-  machine.shape.pcie = kPcie4;
+  machine.shape.pcie = pcie_figures(4).peak;
   machine.shape.socket_link = 16_GBps;
   machine.shape.nvswitch = 300_GBps;
-  machine.shape.nics = 8;
-  machine.nic_bandwidth = 200_Gbps;
-  machine.network = NetworkKind::InfiniBand;
-  machine.nic_efficiency = 0.96;
+  set_nics(machine, 8, 200_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 25_GBps;
   machine.host_memory = host_memory;
   machine.host_memory_bandwidth = 409.6_GBps;
@@ -154,21 +128,13 @@ Machine hgx_a800() {
 
 /// Four GPUs that are joined directly, four NVLinks a pair; each on a PCIe switch with its NIC.
 Machine hgx_a100_4(const std::string& name, const std::string& gpu) {
-  Machine machine;
-  machine.name = name;
-  machine.gpu = gpu;
-  machine.intra = IntraNode::NvLinkMesh;
-  machine.shape.gpus = 4;
-  machine.shape.sockets = 2;
+  Machine machine = machine_with(name, gpu, IntraNode::NvLinkMesh, 4, 2);
   machine.shape.gpus_per_pcie_switch = 1;
-  machine.shape.pcie = kPcie4;
+  machine.shape.pcie = pcie_figures(4).peak;
   machine.shape.socket_link = 16_GBps;
   machine.shape.nvlink = 25_GBps;
   machine.shape.mesh = full_mesh(4, 12);
-  machine.shape.nics = 4;
-  machine.nic_bandwidth = 200_Gbps;
-  machine.network = NetworkKind::InfiniBand;
-  machine.nic_efficiency = 0.96;
+  set_nics(machine, 4, 200_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 25_GBps;
   machine.host_memory_bandwidth = 409.6_GBps;
   machine.host_memory_source =

@@ -1,23 +1,17 @@
+#include "topology/pcie.h"
 #include "topology/presets/machines.h"
 
 namespace zerosim {
 namespace {
 
 /// Four PCIe 5 switches of two GPUs and their NICs.
-Machine a3(const std::string& name, const std::string& gpu, int nics, BytesPerSecond bandwidth) {
-  Machine machine;
-  machine.name = name;
-  machine.gpu = gpu;
-  machine.intra = IntraNode::NvSwitch;
-  machine.shape.gpus = 8;
-  machine.shape.sockets = 2;
+Machine a3(const std::string& name, const std::string& gpu) {
+  Machine machine = machine_with(name, gpu, IntraNode::NvSwitch, 8, 2);
   machine.shape.gpus_per_pcie_switch = 2;
   machine.shape.numa_nodes = {0, 0, 1, 1};
-  machine.shape.pcie = 63_GBps;
+  machine.shape.pcie = pcie_figures(5).peak;
   machine.shape.socket_link = 22_GBps;
   machine.shape.nvswitch = 450_GBps;
-  machine.shape.nics = nics;
-  machine.nic_bandwidth = bandwidth;
   machine.host_link = 52_GBps;
   machine.host_memory = 1872_GiB;
   machine.host_memory_bandwidth = 614.4_GBps;
@@ -29,9 +23,9 @@ Machine a3(const std::string& name, const std::string& gpu, int nics, BytesPerSe
 }
 
 Machine a3_high() {
-  Machine machine = a3("gcp-a3-high", "H100-SXM5-80", 4, 200_Gbps);
+  Machine machine = a3("gcp-a3-high", "H100-SXM5-80");
   machine.description = "GCP a3-highgpu-8g: 8 x H100 80 GB, NVSwitch with NVLS, 4 x 200 Gb/s TCPX";
-  machine.network = NetworkKind::Tcp;
+  set_nics(machine, 4, 200_Gbps, NetworkKind::Tcp);
   machine.nic_efficiency = 0.8;
   machine.source =
       "GCP A3 page (8 H100, 208 virtual CPUs, 1872 GB, 4 x 200 Gb/s); 4 switches of 2 GPUs; "
@@ -41,37 +35,33 @@ Machine a3_high() {
 }
 
 Machine a3_mega() {
-  Machine machine = a3("gcp-a3-mega", "H100-SXM5-80", 8, 200_Gbps);
+  Machine machine = a3("gcp-a3-mega", "H100-SXM5-80");
   machine.description = "GCP a3-megagpu-8g: 8 x H100 80 GB, NVSwitch with NVLS, 8 x 200 Gb/s TCPXO";
-  machine.network = NetworkKind::Tcp;
+  set_nics(machine, 8, 200_Gbps, NetworkKind::Tcp);
   machine.nic_efficiency = 0.9;
   machine.source =
       "GCP A3 page (8 H100, 208 virtual CPUs, 1872 GB, 8 x 200 Gb/s); 4 switches of 2 GPUs; "
       "GPUDirect-TCPXO 0.9 of peak expected (topologies.md section 1), latency as of TCP; NCCL "
-      "2.30 "
-      "constants (Sapphire Rapids 22 GB/s); PCIe 5 copies as of HGX H100";
+      "2.30 constants (Sapphire Rapids 22 GB/s); PCIe 5 copies as of HGX H100";
   return machine;
 }
 
 Machine a3_ultra() {
-  Machine machine = a3("gcp-a3-ultra", "H200-SXM-141", 8, 400_Gbps);
+  Machine machine = a3("gcp-a3-ultra", "H200-SXM-141");
   machine.description =
       "GCP a3-ultragpu-8g: 8 x H200 141 GB, NVSwitch with NVLS, 8 x 400 Gb/s RoCE";
-  machine.network = NetworkKind::Roce;
-  machine.nic_efficiency = network_efficiency(NetworkKind::Roce);
+  set_nics(machine, 8, 400_Gbps, NetworkKind::Roce);
   machine.shape.socket_link = 40_GBps;
   machine.host_memory = 2952_GiB;
   machine.host_memory_bandwidth = 716.8_GBps;
   machine.host_memory_source =
       "two Emerald Rapids Xeons with 8 channels of DDR5-5600 each (GCP A3 page; channels as of "
-      "that "
-      "generation)";
+      "that generation)";
   machine.host_cores = 112;
   machine.source =
       "GCP A3 page (8 H200, 224 virtual CPUs, 2952 GB, 8 x 400 Gb/s RoCE); 4 switches of 2 GPUs; "
       "NCCL 2.30 constants (Emerald Rapids 40 GB/s); RoCE 0.88 to 0.95 of peak; PCIe 5 copies as "
-      "of "
-      "HGX H100";
+      "of HGX H100";
   return machine;
 }
 

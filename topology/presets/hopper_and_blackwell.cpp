@@ -1,27 +1,18 @@
+#include "topology/pcie.h"
 #include "topology/presets/machines.h"
 
 namespace zerosim {
 namespace {
 
-constexpr BytesPerSecond kPcie5 = 63_GBps;
-
 /// A PCIe 5 switch for each GPU and its NIC; the NVSwitches drawn as one.
 Machine eight_gpus(const std::string& name, const std::string& gpu, BytesPerSecond nvlink) {
-  Machine machine;
-  machine.name = name;
-  machine.gpu = gpu;
-  machine.intra = IntraNode::NvSwitch;
-  machine.shape.gpus = 8;
-  machine.shape.sockets = 2;
+  Machine machine = machine_with(name, gpu, IntraNode::NvSwitch, 8, 2);
   machine.shape.gpus_per_pcie_switch = 1;
   machine.shape.numa_nodes = {0, 0, 0, 0, 1, 1, 1, 1};
-  machine.shape.pcie = kPcie5;
+  machine.shape.pcie = pcie_figures(5).peak;
   machine.shape.socket_link = 22_GBps;
   machine.shape.nvswitch = nvlink;
-  machine.shape.nics = 8;
-  machine.nic_bandwidth = 400_Gbps;
-  machine.network = NetworkKind::InfiniBand;
-  machine.nic_efficiency = 0.96;
+  set_nics(machine, 8, 400_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 52_GBps;
   machine.host_memory = 2048_GiB;
   machine.host_memory_bandwidth = 614.4_GBps;
@@ -62,9 +53,8 @@ Machine hgx_h20() {
   machine.host_cores = 0;
   machine.source =
       "published H20 figures and `nvidia-smi topo -m` of such servers (18 NVLinks of 25 GB/s, a "
-      "NIC "
-      "beside each GPU); CPUs and memory differ by vendor and are not told; NCCL 2.30 constants "
-      "(Sapphire Rapids 22 GB/s); PCIe 5 copies as of HGX H100";
+      "NIC beside each GPU); CPUs and memory differ by vendor and are not told; NCCL 2.30 "
+      "constants (Sapphire Rapids 22 GB/s); PCIe 5 copies as of HGX H100";
   machine.network_assumption =
       "hgx-h20: servers have 8 x 200 or 400 Gb/s; 400 Gb/s InfiniBand is taken; replace it with "
       "node.nics of a cluster file";
@@ -88,7 +78,7 @@ Machine dgx_b200() {
 Machine dgx_b300() {
   Machine machine = eight_gpus("dgx-b300", "B300-SXM-288", 900_GBps);
   machine.description = "DGX B300: 8 x B300 288 GB, NVSwitch with NVLS, 8 x 800 Gb/s InfiniBand";
-  machine.shape.pcie = 121_GBps;
+  machine.shape.pcie = pcie_figures(6).peak;
   machine.shape.socket_link = 40_GBps;
   machine.nic_bandwidth = 800_Gbps;
   machine.host_memory_bandwidth = 819.2_GBps;
@@ -105,22 +95,14 @@ Machine dgx_b300() {
 /// A compute tray: two Grace CPUs, each with two GPUs on C2C and two NICs; the rack's NVLink
 /// switches, drawn as one, join the GPUs of 18 trays.
 Machine gb200_nvl72() {
-  Machine machine;
-  machine.name = "gb200-nvl72";
+  Machine machine = machine_with("gb200-nvl72", "GB200-186", IntraNode::NvSwitch, 4, 2);
   machine.description =
       "GB200 NVL72: 18 trays of 4 x GB200 186 GB on one NVLink, 4 x 400 Gb/s each";
-  machine.gpu = "GB200-186";
-  machine.intra = IntraNode::NvSwitch;
-  machine.shape.gpus = 4;
-  machine.shape.sockets = 2;
-  machine.shape.pcie = kPcie5;
+  machine.shape.pcie = pcie_figures(5).peak;
   machine.shape.c2c = 450_GBps;
   machine.shape.socket_link = 6_GBps;
   machine.shape.nvswitch = 900_GBps;
-  machine.shape.nics = 4;
-  machine.nic_bandwidth = 400_Gbps;
-  machine.network = NetworkKind::InfiniBand;
-  machine.nic_efficiency = 0.96;
+  set_nics(machine, 4, 400_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 360_GBps;
   machine.host_memory = 960_GiB;
   machine.host_memory_bandwidth = 1024_GBps;
@@ -131,8 +113,7 @@ Machine gb200_nvl72() {
   machine.cpu = "arm";
   machine.source =
       "NVIDIA GB200 NVL72 page (18 trays of 4 GPUs and 2 Grace of 72 cores, 18 NVLinks of 50 GB/s "
-      "a "
-      "GPU through 9 switch trays, C2C 450 GB/s, 4 x 400 Gb/s a tray on the Graces' PCIe 5); C2C "
+      "a GPU through 9 switch trays, C2C 450 GB/s, 4 x 400 Gb/s a tray on the Graces' PCIe 5); C2C "
       "copies 0.8 of peak (ml-engineering); NCCL 2.30 constants (ARM 6 GB/s between CPUs)";
   machine.nvlink_domain_nodes = 18;
   machine.nodes = 18;
@@ -141,19 +122,11 @@ Machine gb200_nvl72() {
 
 /// One Grace, one Hopper, one NIC: nothing to share NVLink with.
 Machine gh200() {
-  Machine machine;
-  machine.name = "gh200";
+  Machine machine = machine_with("gh200", "GH200-96", IntraNode::Pcie, 1, 1);
   machine.description = "GH200: one superchip (Grace and H100 96 GB on C2C), 400 Gb/s InfiniBand";
-  machine.gpu = "GH200-96";
-  machine.intra = IntraNode::Pcie;
-  machine.shape.gpus = 1;
-  machine.shape.sockets = 1;
-  machine.shape.pcie = kPcie5;
+  machine.shape.pcie = pcie_figures(5).peak;
   machine.shape.c2c = 450_GBps;
-  machine.shape.nics = 1;
-  machine.nic_bandwidth = 400_Gbps;
-  machine.network = NetworkKind::InfiniBand;
-  machine.nic_efficiency = 0.96;
+  set_nics(machine, 1, 400_Gbps, NetworkKind::InfiniBand);
   machine.host_link = 360_GBps;
   machine.host_memory = 480_GiB;
   machine.host_memory_bandwidth = 512_GBps;
@@ -191,8 +164,7 @@ Machine gh200x4() {
       "0.8 of peak (ml-engineering); NCCL 2.30 constants (ARM 6 GB/s between CPUs)";
   machine.network_assumption =
       "gh200x4: one 400 Gb/s InfiniBand adapter a superchip is taken (Alps has 200 Gb/s); replace "
-      "it "
-      "with node.nics of a cluster file";
+      "it with node.nics of a cluster file";
   return machine;
 }
 

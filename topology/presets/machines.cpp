@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace zerosim {
 namespace {
@@ -29,15 +30,11 @@ int ring_gpus(int gpus) {
 }
 
 IntraNode intra_of(const Machine& machine, const NodeGraph& graph, int gpus) {
-  if (machine.by_links) {
-    return intra_by_links(graph, machine.shape.mesh, gpu_spec(machine.gpu), machine.cpu, gpus);
-  }
-  // Where NVLinks form no ring over these GPUs, NCCL goes through the host.
-  const bool meshed = machine.intra == IntraNode::NvLinkMesh;
-  if (meshed && mesh_rings(machine.shape.mesh, ring_gpus(gpus)) == 0) {
-    return IntraNode::PcieHostStaged;
-  }
-  return machine.intra;
+  // Where NVLinks form no ring over these GPUs, NCCL goes over PCIe or through the host.
+  const bool without_ring = machine.intra == IntraNode::NvLinkMesh &&
+                            mesh_rings(machine.shape.mesh, ring_gpus(gpus)) == 0;
+  if (!machine.by_links && !without_ring) return machine.intra;
+  return intra_by_links(graph, machine.shape.mesh, gpu_spec(machine.gpu), machine.cpu, gpus);
 }
 
 /// The shape whose links are the slowest that the first `gpus` GPUs have.
@@ -45,10 +42,7 @@ NodeShape slowest_links(const Machine& machine, const NodeTemplate& node, int gp
   NodeShape shape = machine.shape;
   const bool by_pcie = shape.c2c.per_second() <= 0;
   if (by_pcie && (!shape.gpu_links.empty() || !shape.switch_links.empty())) {
-    shape.pcie = host_path_bandwidth(node.graph, 0);
-    for (int i = 1; i < gpus; ++i) {
-      shape.pcie = std::min(shape.pcie, host_path_bandwidth(node.graph, i));
-    }
+    shape.pcie = slowest_host_path(node.graph, gpus);
   }
   for (int i = 0; i < gpus && !shape.nvswitch_links.empty(); ++i) {
     shape.nvswitch = std::min(shape.nvswitch, shape.nvswitch_links[static_cast<std::size_t>(i)]);
@@ -78,6 +72,23 @@ void set_channels(NodeTemplate& node, const Machine& machine, int gpus) {
 }
 
 }  // namespace
+
+Machine machine_with(std::string name, std::string gpu, IntraNode intra, int gpus, int sockets) {
+  Machine machine;
+  machine.name = std::move(name);
+  machine.gpu = std::move(gpu);
+  machine.intra = intra;
+  machine.shape.gpus = gpus;
+  machine.shape.sockets = sockets;
+  return machine;
+}
+
+void set_nics(Machine& machine, int count, BytesPerSecond each, NetworkKind kind) {
+  machine.shape.nics = count;
+  machine.nic_bandwidth = each;
+  machine.network = kind;
+  machine.nic_efficiency = network_efficiency(kind);
+}
 
 const std::vector<Machine>& machines() {
   static const std::vector<Machine> kAll = [] {

@@ -60,6 +60,14 @@ struct Machine {
 /// Names and aliases, for messages.
 [[nodiscard]] const std::vector<std::string>& machine_names();
 
+// What the families' files begin with.
+
+/// A machine with so many GPUs and nothing else; its name says what it is for.
+[[nodiscard]] Machine machine_with(std::string name, std::string gpu, IntraNode intra, int gpus,
+                                   int sockets);
+/// NICs of one kind, `each` peak of one direction, that achieve what is usual for their kind.
+void set_nics(Machine& machine, int count, BytesPerSecond each, NetworkKind kind);
+
 /// NVLinks of DGX-1 and its like among eight V100, six a GPU (spec/topologies.md section 2).
 [[nodiscard]] std::vector<NvLinkPair> hybrid_cube_mesh();
 

@@ -1,31 +1,22 @@
+#include "topology/pcie.h"
+
 #include "topology/presets/machines.h"
 
 namespace zerosim {
 namespace {
 
-constexpr BytesPerSecond kPcie4 = 31.5_GBps;
-constexpr BytesPerSecond kPcie4x8 = 15.75_GBps;
-
 std::string ethernet_assumption(const std::string& name) {
   return name +
          " has no network of its own: one 25 Gb/s Ethernet adapter over TCP is taken (0.95 of "
-         "peak, "
-         "75 us a step); replace it with node.nics of a cluster file";
+         "peak, 75 us a step); replace it with node.nics of a cluster file";
 }
 
 /// Cards on PCIe 4 root ports, evenly on the sockets, and one Ethernet adapter.
 Machine box(const std::string& name, const std::string& gpu, int gpus, int sockets) {
-  Machine machine;
-  machine.name = name;
-  machine.gpu = gpu;
-  machine.intra = IntraNode::PcieHostStaged;
-  machine.shape.gpus = gpus;
-  machine.shape.sockets = sockets;
-  machine.shape.pcie = kPcie4;
+  Machine machine = machine_with(name, gpu, IntraNode::PcieHostStaged, gpus, sockets);
+  machine.shape.pcie = pcie_figures(4).peak;
   machine.shape.socket_link = sockets > 1 ? 16_GBps : BytesPerSecond();
-  machine.shape.nics = 1;
-  machine.nic_bandwidth = 25_Gbps;
-  machine.network = NetworkKind::Tcp;
+  set_nics(machine, 1, 25_Gbps, NetworkKind::Tcp);
   machine.nic_efficiency = 0.95;
   machine.host_link = 25_GBps;
   machine.host_memory_bandwidth = BytesPerSecond(204.8e9 * sockets);
@@ -59,10 +50,8 @@ Machine dual_root_of(const std::string& name, const std::string& gpu, const std:
   machine.description = "8 x " + words + " on PCIe 4, two sockets, a root port each, no switches";
   machine.source =
       "dual-socket servers of this kind as public 8 x RTX 4090 boxes (`nvidia-smi topo -m`: NODE "
-      "and "
-      "SYS only; busbw 14.5 to 16 GB/s through host memory); NCCL 2.30 (peer-to-peer up to PXB "
-      "only; "
-      "AMD 16 GB/s between sockets); PCIe 4 copies 24 to 26 GB/s";
+      "and SYS only; busbw 14.5 to 16 GB/s through host memory); NCCL 2.30 (peer-to-peer up to PXB "
+      "only; AMD 16 GB/s between sockets); PCIe 4 copies 24 to 26 GB/s";
   return machine;
 }
 
@@ -89,10 +78,8 @@ Machine two_switches(const std::string& name, int sockets) {
       "EPYC with 8 channels of DDR4-3200 a socket, usual for PCIe 4 (estimate)";
   machine.source =
       "PCIe servers with PLX or Broadcom switches (spec/topologies.md section 2: uplink shared by "
-      "the "
-      "cards of a switch; busbw 24 to 26 GB/s within a switch, about 20 across); cards not "
-      "bridged; "
-      "NCCL 2.30 constants (AMD 16 GB/s between sockets); PCIe 4 copies 24 to 26 GB/s";
+      "the cards of a switch; busbw 24 to 26 GB/s within a switch, about 20 across); cards not "
+      "bridged; NCCL 2.30 constants (AMD 16 GB/s between sockets); PCIe 4 copies 24 to 26 GB/s";
   return machine;
 }
 
@@ -141,7 +128,8 @@ Machine desktop(const std::string& name, const std::string& gpu) {
   return machine;
 }
 
-/// Four NVLinks of 14.06 GB/s: the datasheets' 112.5 GB/s both ways.
+/// Four NVLinks of 14.05 GB/s: a quarter of gpus.csv's 56.2 GB/s of one direction (the datasheets'
+/// 112.5 GB/s both ways, 14.06 a link).
 Machine bridged(const std::string& name, const std::string& gpu, const std::string& words) {
   Machine machine = desktop(name, gpu);
   machine.description = "2 x " + words + " with an NVLink bridge, desktop, 10 Gb/s Ethernet";
@@ -150,8 +138,7 @@ Machine bridged(const std::string& name, const std::string& gpu, const std::stri
   machine.shape.mesh = full_mesh(2, 4);
   machine.source =
       "NVIDIA's datasheets (bridge of 4 NVLinks, 112 GB/s both ways); `nvidia-smi nvlink -s`: "
-      "14.06 "
-      "GB/s a link; NCCL 2.30 constants (12 GB/s a link); PCIe 4 copies 24 to 26 GB/s";
+      "14.06 GB/s a link; NCCL 2.30 constants (12 GB/s a link); PCIe 4 copies 24 to 26 GB/s";
   return machine;
 }
 
@@ -167,7 +154,7 @@ Machine on_pcie(const std::string& name, const std::string& gpu, const std::stri
 /// Boards that split the CPU's 16 lanes.
 Machine rtx4090x2_x8() {
   Machine machine = on_pcie("rtx4090x2-pcie-x8", "RTX4090-24", "RTX 4090 24 GB in PCIe 4 x8 slots");
-  machine.shape.pcie = kPcie4x8;
+  machine.shape.pcie = pcie_peak(4, 8);
   machine.host_link = 12.5_GBps;
   machine.source =
       "desktop boards that split the CPU's PCIe 4 x16 into two x8; the driver refuses peer access "

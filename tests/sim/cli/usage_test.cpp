@@ -25,6 +25,7 @@ TEST_P(HelpTest, HasAnExample) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.error, "");
   EXPECT_THAT(outcome.out, HasSubstr("Example:\n  " + command));
+  EXPECT_THAT(outcome.out, HasSubstr("-h,--help  ")) << "a flag that takes no value";
 }
 
 INSTANTIATE_TEST_SUITE_P(
