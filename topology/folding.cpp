@@ -633,9 +633,9 @@ class Quotient {
 
   int add_shared_link(int link) {
     const SharedLink& kind = graph_.kinds[at(graph_.kind_of_link[at(link)])];
-    const int added =
-        add_link({kind.kind, map_.name(link), BytesPerSecond(kind.capacity),
-                  links_of_colour_[at(colouring_.links[at(link)])], BytesPerSecond(kind.nominal)});
+    const int added = add_link({kind.kind, map_.name(link), BytesPerSecond(kind.capacity),
+                                links_of_colour_[at(colouring_.links[at(link)])],
+                                BytesPerSecond(kind.nominal), map_.is_uplink(link)});
     for (const int job : kind.jobs) result_.bursts.push_back({added, job});
     return added;
   }
@@ -676,6 +676,7 @@ struct DistinctPatterns {
 
 /// Whether anything can meet on slots and uplinks, or they are uneven.
 bool slots_matter(const Cluster& cluster, const std::vector<GroupPattern>& groups) {
+  if (cluster.node.host_link.per_second() <= 0) return false;  // nothing is known of them
   const IntraNode intra = cluster.intra();
   const auto copies = [](const GroupPattern& group) { return group.host; };
   const auto pcie = [](const LinkPerturbation& entry) {

@@ -71,6 +71,7 @@ struct FoldedLink {
   BytesPerSecond capacity;
   std::int64_t multiplicity = 1;
   BytesPerSecond nominal{};  ///< of slots and uplinks: before perturbations
+  bool uplink = false;       ///< of a PCIe switch: else of these kinds a GPU's slot
 };
 
 struct RankClass {

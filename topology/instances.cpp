@@ -314,6 +314,13 @@ std::string InstanceMap::name(int link) const {
                 own.slots->name(slot % own.slots_of_node()));
 }
 
+bool InstanceMap::is_uplink(int link) const {
+  const Impl& own = *impl_;
+  if (link < own.first_slot()) return false;
+  const int uplinks = SlotLoads::slot(own.cluster.gpus_per_node, false);
+  return (link - own.first_slot()) % own.slots_of_node() >= uplinks;
+}
+
 std::vector<int> InstanceMap::slots(int node, int gpu) const {
   if (impl_->slots_of_node() == 0 || node >= impl_->nodes) return {};
   const int first = impl_->first_slot() + node * impl_->slots_of_node();

@@ -38,6 +38,7 @@ class InstanceMap {
   [[nodiscard]] LinkClass::Kind kind(int link) const;
   [[nodiscard]] BytesPerSecond capacity(int link) const;
   [[nodiscard]] std::string name(int link) const;  ///< "node3.nic0", "leaf1.up", "node3.gpu0.h2d"
+  [[nodiscard]] bool is_uplink(int link) const;
   /// Both directions of a GPU's slot; none where slots do not matter or the node takes no part.
   [[nodiscard]] std::vector<int> slots(int node, int gpu) const;
 

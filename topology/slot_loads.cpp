@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/base/error.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
@@ -107,7 +108,7 @@ SlotLoads::SlotLoads(const Cluster& cluster) : links_(host_links(cluster)) {
   rings_over_pcie_ =
       cluster.intra() == IntraNode::Pcie || cluster.intra() == IntraNode::PcieHostStaged;
   direct_ = cluster.intra() == IntraNode::Pcie;
-  if (links_.slots.empty()) return;
+  ZS_CHECK(!links_.slots.empty(), "slots of a known rate");
   for (int gpu = 0; gpu < cluster.gpus_per_node; ++gpu) {
     std::vector<PathKind>& own = paths_.emplace_back();
     own.reserve(static_cast<std::size_t>(cluster.node.nics));

@@ -45,9 +45,9 @@ struct NodePart {
 
 class SlotLoads {
  public:
+  /// \param cluster  whose `NodeTemplate::host_link` is known
   explicit SlotLoads(const Cluster& cluster);
 
-  /// 0: nothing is known of them.
   [[nodiscard]] int links_of_node() const;
   /// "gpu3.h2d", "switch1.up"
   [[nodiscard]] std::string name(int link) const;

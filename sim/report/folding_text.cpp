@@ -132,7 +132,8 @@ std::string by_links(const Folding& folding, const FoldingNames& names, int rank
   return text;
 }
 
-const char* kind_word(LinkClass::Kind kind) {
+const char* kind_word(LinkClass::Kind kind, bool uplink) {
+  if (uplink) return kind == LinkClass::Kind::HostToDevice ? "uplink, down" : "uplink, up";
   switch (kind) {
     case LinkClass::Kind::IntraNode:
       return "rings in a node";
@@ -170,6 +171,7 @@ std::string rank_table(const Folding& folding, const FoldingNames& names) {
 /// Link classes of one kind and capacity share a row.
 struct LinkRow {
   LinkClass::Kind kind = LinkClass::Kind::IntraNode;
+  bool uplink = false;
   BytesPerSecond capacity;
   std::string first;
   std::int64_t links = 0;
@@ -180,10 +182,10 @@ std::vector<LinkRow> link_rows(const Folding& folding) {
   std::vector<LinkRow> rows;
   for (const FoldedLink& link : folding.links) {
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const LinkRow& row) {
-      return row.kind == link.kind && row.capacity == link.capacity;
+      return row.kind == link.kind && row.uplink == link.uplink && row.capacity == link.capacity;
     });
     LinkRow& row = same == rows.end() ? rows.emplace_back() : *same;
-    if (row.classes == 0) row = {link.kind, link.capacity, link.name, 0, 0};
+    if (row.classes == 0) row = {link.kind, link.uplink, link.capacity, link.name, 0, 0};
     row.links += link.multiplicity;
     ++row.classes;
   }
@@ -198,7 +200,8 @@ std::string link_table(const Folding& folding) {
   const std::vector<LinkRow> all = link_rows(folding);
   for (std::size_t i = 0; i < std::min(all.size(), kMostRows); ++i) {
     const LinkRow& row = all[i];
-    table.add_row({grouped(row.links), format("{}", row.classes), row.first, kind_word(row.kind),
+    table.add_row({grouped(row.links), format("{}", row.classes), row.first,
+                   kind_word(row.kind, row.uplink),
                    format("{:.4g}", row.capacity.gb_per_second())});
   }
   return table.text() + more(all.size());
@@ -252,7 +255,7 @@ JsonValue folding_json(const Folding& folding, const FoldingNames& names) {
   for (const FoldedLink& link : folding.links) {
     JsonValue entry(Json::objectValue);
     entry["name"] = link.name;
-    entry["kind"] = kind_word(link.kind);
+    entry["kind"] = kind_word(link.kind, link.uplink);
     entry["bandwidth"] = link.capacity.per_second();
     entry["multiplicity"] = Json::Int64{link.multiplicity};
     links.append(std::move(entry));
