@@ -89,16 +89,20 @@ std::vector<GpuRun> gpu_runs(const Cluster& cluster) {
   return runs;
 }
 
+std::optional<GpuRun> gpu_run_of(const Cluster& cluster, Rank rank) {
+  for (const GpuRun& run : gpu_runs(cluster)) {
+    if (rank.value() >= run.first && rank.value() < run.first + run.count) return run;
+  }
+  return std::nullopt;
+}
+
 Bytes gpu_memory_of(const Cluster& cluster, const std::string& kind) {
   return kind == cluster.node.gpu ? cluster.gpu_memory() : gpu_spec(kind).memory;
 }
 
 Bytes gpu_memory_of(const Cluster& cluster, Rank rank) {
-  if (cluster.perturbations.gpus.empty()) return cluster.gpu_memory();
-  for (const GpuRun& run : gpu_runs(cluster)) {
-    if (rank.value() < run.first + run.count) return gpu_memory_of(cluster, run.kind);
-  }
-  return cluster.gpu_memory();
+  const std::optional<GpuRun> run = gpu_run_of(cluster, rank);
+  return run ? gpu_memory_of(cluster, run->kind) : cluster.gpu_memory();
 }
 
 std::vector<RankVariant> rank_variants(const Cluster& cluster, Bytes taken) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct GpuRun {
 /// All ranks in order. Of a cluster without perturbations one run.
 /// \throws ConfigError  if a perturbation names a node or a GPU that is not there.
 [[nodiscard]] std::vector<GpuRun> gpu_runs(const Cluster& cluster);
+
+/// The run that a rank is in; none of a rank that is not there.
+[[nodiscard]] std::optional<GpuRun> gpu_run_of(const Cluster& cluster, Rank rank);
 
 /// Total memory of such a GPU of the cluster, as the framework reports it.
 [[nodiscard]] Bytes gpu_memory_of(const Cluster& cluster, const std::string& kind);

@@ -55,8 +55,8 @@ struct PlacedStrategy {
 
 /// The same training on another number of GPUs: micro batch and accumulation stay, so the train
 /// batch follows; a group that was a node (hybrid sharding, qgZ, hierarchical MiCS) still is one;
-/// of what makes the cluster uneven there is what lies on nodes that are there. \pre both at least
-/// 1; `gpus_per_node` at most those of a node.
+/// of what makes the cluster uneven there is what lies on nodes that are there.
+/// \pre both at least 1; `gpus_per_node` at most those of a node.
 [[nodiscard]] PlacedStrategy resized(const Experiment& experiment, const Strategy& strategy,
                                      int nodes, int gpus_per_node);
 

@@ -33,6 +33,7 @@ struct MemoryRanks {
   Rank least{0};  ///< of all kinds: the lowest of those whose peak is the smallest
 };
 
+/// \throws ConfigError  as build_program.
 [[nodiscard]] MemoryRanks memory_ranks(const Experiment& experiment, const Strategy& strategy);
 
 }  // namespace zerosim

@@ -8,18 +8,15 @@
 #include <numeric>
 #include <optional>
 #include <string>
-#include <unistd.h>
 #include <utility>
 
 #include "sim/analysis/cluster_ranks.h"
 #include "sim/analysis/memory_report.h"
-#include "sim/analysis/rank_memory.h"
+#include "sim/analysis/prepare.h"
 #include "sim/analysis/volume.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
-#include "sim/engine/collective_call.h"
 #include "sim/engine/engine.h"
-#include "sim/program/build.h"
 
 namespace zerosim {
 
@@ -29,35 +26,6 @@ constexpr Bytes kUnlimitedCapacity = Bytes(std::int64_t{1} << 60);
 
 void append(std::vector<std::string>& sentences, const std::vector<std::string>& more) {
   sentences.insert(sentences.end(), more.begin(), more.end());
-}
-
-/// Whether the framework empties the device between two steps, so that a step does not depend on
-/// the ones before it: DeepSpeed's throughput timer does (0.7).
-bool steps_are_independent(const Strategy& strategy) {
-  return strategy.framework == Framework::DeepSpeed && strategy.throughput_timer;
-}
-
-/// How many are timed.
-int steps_to_steady(const Strategy& strategy) {
-  // The host thread's lead over the device repeats from here on.
-  constexpr int kUntilHostIsAhead = 3;
-  // Blocks that other streams still use are missing in the cache that the warm-up leaves, so the
-  // first timed step may call cudaMalloc (E7.8).
-  constexpr int kUntilCacheIsFull = 2;
-  if (!steps_are_independent(strategy)) return kUntilHostIsAhead;
-  return strategy.zero.stage == 3 ? kUntilCacheIsFull : 1;
-}
-
-BuildOptions build_options(const Experiment& experiment, const Strategy& strategy,
-                           int first_steps) {
-  BuildOptions options;
-  options.world_size = experiment.cluster.world_size();
-  options.first_step = 0;
-  options.routing = experiment.routing;
-  set_machine(experiment, options);
-  options.warm_up_steps = first_steps > 0 ? 0 : kFirstSteps;
-  options.steps = first_steps > 0 ? first_steps : kFirstSteps + steps_to_steady(strategy);
-  return options;
 }
 
 /// FLOPs that the hardware does for one token, over those that the model needs.
@@ -123,99 +91,7 @@ ThroughputReport throughput(const Experiment& experiment, const Strategy& strate
 
 // ---- folding -----------------------------------------------------------------------------------
 
-FoldMode mode_of(const Experiment& experiment, const SimulationOptions& options) {
-  if (!experiment.cluster.must_not_fold() || options.fold == FoldMode::Off) return options.fold;
-  if (options.fold == FoldMode::Exact) {
-    throw ConfigError(
-        format("--fold exact: no two ranks of cluster \"{}\" behave alike ({}); expected off",
-               experiment.cluster.name,
-               experiment.cluster.fabric.hashed() ? "its flows are hashed" : "they jitter"));
-  }
-  return FoldMode::Off;
-}
-
-/// Memory that an operation of each rank class takes while it is simulated. Measured with a 7B
-/// model at stage 3, 51,000 operations in four steps: 92 MB with 16 rank classes, 230 MB with 64.
-constexpr double kBytesOfAnOperation = 57;
-/// As the engine numbers rank classes.
-constexpr int kMostRankClasses = 65'535;
-
-double operations_of(const Program& program, int index) {
-  return static_cast<double>(program.ranks[static_cast<std::size_t>(index)].ops.size());
-}
-
-/// \param simulated   ranks or classes
-/// \param operations  of all of them
-void check_room(const Strategy& strategy, const std::string& simulated, int count,
-                double operations, const char* expected) {
-  const double needed = operations * kBytesOfAnOperation;
-  const double there =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const std::string asked =
-      format("{}: {} with {:.0f} operations each", strategy.name, simulated, operations / count);
-  if (count > kMostRankClasses) {
-    throw ConfigError(
-        format("{} are more than the {} that can be simulated one by one; expected {}, or fewer "
-               "GPUs",
-               asked, kMostRankClasses, expected));
-  }
-  if (needed > there) {
-    throw ConfigError(
-        format("{} need about {:.0f} GB where every one is simulated, this machine has {:.0f} GB; "
-               "expected {}, fewer GPUs or a smaller model",
-               asked, needed / 1e9, there / 1e9, expected));
-  }
-}
-
-/// Before folding, as that takes memory, too.
-void check_room_unfolded(const Strategy& strategy, const Program& program) {
-  double operations = 0;
-  for (const RankRun& run : rank_runs(program)) {
-    operations += run.count * operations_of(program, run.program);
-  }
-  check_room(strategy, format("{} ranks (--fold off)", program.world_size), program.world_size,
-             operations, "--fold on or exact");
-}
-
-void check_room_folded(const Strategy& strategy, const Program& program, const Folding& folding,
-                       FoldMode mode) {
-  double operations = 0;
-  for (const RankClass& rank : folding.ranks) operations += operations_of(program, rank.program);
-  const auto classes = static_cast<int>(folding.ranks.size());
-  check_room(strategy, format("{} rank classes (--fold {})", classes, to_string(mode)), classes,
-             operations, mode == FoldMode::Exact ? "--fold on" : "fewer perturbations");
-}
-
-/// Built and folded.
-struct Prepared {
-  Program program;
-  Folding folding;
-  MemoryRanks ranks;
-  FoldMode mode = FoldMode::On;
-};
-
-Prepared prepare(const Experiment& experiment, const Strategy& strategy,
-                 const SimulationOptions& options) {
-  Prepared prepared;
-  prepared.mode = mode_of(experiment, options);
-  BuildOptions build = build_options(experiment, strategy, options.first_steps);
-  if (prepared.mode == FoldMode::On) {
-    prepared.ranks = memory_ranks(experiment, strategy);
-    if (prepared.ranks.differ) build.variant_ranks = prepared.ranks.most;
-  } else {
-    build.pieces = LocalPieces::Each;
-  }
-  prepared.program = build_program(experiment.model,
-                                   options.first_steps > 0 ? strategy : steady_strategy(strategy),
-                                   batch_of(experiment, strategy), build);
-  if (prepared.mode == FoldMode::Off) check_room_unfolded(strategy, prepared.program);
-  prepared.folding = fold(experiment.cluster, rank_runs(prepared.program),
-                          group_patterns(prepared.program), prepared.mode);
-  check_room_folded(strategy, prepared.program, prepared.folding, prepared.mode);
-  return prepared;
-}
-
-FoldingReport folding_report(const Experiment& experiment, const Prepared& prepared) {
+FoldingReport folding_report(const Experiment& experiment, const PreparedStrategy& prepared) {
   FoldingReport report;
   report.mode = prepared.mode;
   report.ranks = experiment.cluster.world_size();
@@ -230,8 +106,8 @@ std::string unfolded_note(const Cluster& cluster) {
                 cluster.fabric.hashed() ? "flows are hashed" : "ranks jitter independently");
 }
 
-void tell(const SimulationOptions& options, const Strategy& strategy, const Prepared& prepared,
-          const std::string& more) {
+void tell(const SimulationOptions& options, const Strategy& strategy,
+          const PreparedStrategy& prepared, const std::string& more) {
   constexpr std::size_t kMoreThanAMoment = 16;
   if (options.progress && prepared.folding.ranks.size() > kMoreThanAMoment) {
     options.progress(
@@ -251,7 +127,7 @@ std::vector<ObservedClass> observed_classes(const Experiment& experiment, const 
 }
 
 /// Whether the rank whose memory its program has is one of the class.
-bool has_own_memory(const Prepared& prepared, std::size_t rank_class) {
+bool has_own_memory(const PreparedStrategy& prepared, std::size_t rank_class) {
   const RankClass& rank = prepared.folding.ranks[rank_class];
   const Rank own = prepared.program.ranks[static_cast<std::size_t>(rank.program)].representative;
   return class_of(prepared.folding, own.value()) == static_cast<int>(rank_class);
@@ -259,7 +135,7 @@ bool has_own_memory(const Prepared& prepared, std::size_t rank_class) {
 
 /// The rank that a class is reported as: that of its program where it is one of the class, as its
 /// memory is; else the lowest.
-Rank reported_rank(const Prepared& prepared, std::size_t rank_class) {
+Rank reported_rank(const PreparedStrategy& prepared, std::size_t rank_class) {
   const RankClass& rank = prepared.folding.ranks[rank_class];
   if (prepared.mode != FoldMode::On || !has_own_memory(prepared, rank_class)) {
     return Rank(rank.representative);
@@ -269,7 +145,7 @@ Rank reported_rank(const Prepared& prepared, std::size_t rank_class) {
 
 /// Rank classes, those first that have their own memory and not that of a rank that runs the same
 /// program at another speed.
-std::vector<std::size_t> own_memory_first(const Prepared& prepared) {
+std::vector<std::size_t> own_memory_first(const PreparedStrategy& prepared) {
   std::vector<std::size_t> classes(prepared.folding.ranks.size());
   std::iota(classes.begin(), classes.end(), std::size_t{0});
   if (prepared.mode == FoldMode::On) {
@@ -281,7 +157,7 @@ std::vector<std::size_t> own_memory_first(const Prepared& prepared) {
 
 /// Of the worst rank class, the first of those that are as bad, and the least of all.
 MemoryReport worst_memory(const Experiment& experiment, const Strategy& strategy,
-                          const Prepared& prepared, const AllocatorObserver& observer) {
+                          const PreparedStrategy& prepared, const AllocatorObserver& observer) {
   std::optional<MemoryReport> worst;
   std::optional<LeastMemory> least;
   for (const std::size_t i : own_memory_first(prepared)) {
@@ -299,12 +175,7 @@ MemoryReport worst_memory(const Experiment& experiment, const Strategy& strategy
 /// The rank that holds least, of those that were simulated as one.
 LeastMemory replayed_least(const Experiment& experiment, const Strategy& strategy,
                            const SimulationOptions& options, const MemoryRanks& ranks) {
-  BuildOptions build = build_options(experiment, strategy, options.first_steps);
-  build.pieces = LocalPieces::One;
-  build.rank = ranks.least;
-  const Program program = build_program(
-      experiment.model, options.first_steps > 0 ? strategy : steady_strategy(strategy),
-      batch_of(experiment, strategy), build);
+  const Program program = program_of_rank(experiment, strategy, options, ranks.least);
   AllocatorObserver observer(program, allocator_setup(experiment, program));
   replay(program, observer);
   return {ranks.least.value(), observer.peak_allocated(0).allocated};
@@ -319,7 +190,7 @@ void add_least(const Experiment& experiment, const Strategy& strategy,
 }
 
 /// The last step on GPUs whose memory has no end.
-Seconds step_without_flushes(const Experiment& experiment, const Prepared& prepared,
+Seconds step_without_flushes(const Experiment& experiment, const PreparedStrategy& prepared,
                              Engine& engine) {
   std::vector<ObservedClass> classes = observed_classes(experiment, prepared.folding);
   for (ObservedClass& one : classes) one.capacity = kUnlimitedCapacity;
@@ -354,8 +225,8 @@ JitterReport spread_of(const std::vector<Seconds>& steps) {
 
 /// \param first  the step of repetition 0
 JitterReport repeated(const Experiment& experiment, const Strategy& strategy,
-                      const Prepared& prepared, const SimulationOptions& options, Engine& engine,
-                      Seconds first) {
+                      const PreparedStrategy& prepared, const SimulationOptions& options,
+                      Engine& engine, Seconds first) {
   std::vector<Seconds> steps = {first};
   for (int i = 1; i < experiment.cluster.perturbations.jitter.repetitions; ++i) {
     tell(options, strategy, prepared,
@@ -411,32 +282,17 @@ std::vector<MemorySample> memory_over_time(const Experiment& experiment, const S
   return observer.allocated_over_time(0);
 }
 
-EngineOptions engine_room(const Experiment& experiment, const std::vector<Strategy>& strategies,
-                          const SimulationOptions& options) {
-  EngineOptions room;
-  const bool alike =
-      experiment.cluster.perturbations.empty() && mode_of(experiment, options) == FoldMode::On;
-  if (alike || strategies.size() < 2) return room;  // a class or two; what the first run needs
-  for (const Strategy& strategy : strategies) {
-    std::optional<Prepared> ready;
-    try {
-      ready = prepare(experiment, strategy, options);
-    } catch (const ConfigError&) {
-      continue;  // it is told where the strategy is simulated
-    }
-    const Prepared& prepared = *ready;
-    const auto classes = static_cast<int>(prepared.folding.ranks.size());
-    room.rank_classes = std::max(room.rank_classes, classes);
-    room.links = std::max(room.links, classes + static_cast<int>(prepared.folding.links.size()));
-  }
-  return room;
-}
-
 StrategyReport simulate_strategy(const Experiment& experiment, const Strategy& strategy,
                                  Engine& engine, const SimulationOptions& options,
                                  SimulatedRun* run) {
+  return simulate_prepared(experiment, strategy, prepare(experiment, strategy, options), engine,
+                           options, run);
+}
+
+StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& strategy,
+                                 PreparedStrategy prepared, Engine& engine,
+                                 const SimulationOptions& options, SimulatedRun* run) {
   const Cluster& cluster = experiment.cluster;
-  Prepared prepared = prepare(experiment, strategy, options);
   tell(options, strategy, prepared, "");
   const Program& program = prepared.program;
   AllocatorObserver observer(program, allocator_setup(experiment, program),

@@ -151,7 +151,6 @@ struct Experiment {
 };
 
 class Engine;
-struct EngineOptions;
 
 /// How a strategy is simulated.
 struct SimulationOptions {
@@ -171,9 +170,9 @@ struct SimulatedRun {
   Timeline timeline;
 };
 
-/// Builds, runs and summarises one strategy. `run`, where not null, receives what ran.
-/// \throws ConfigError  as build_program and fold; for FoldMode::Exact where nothing may be folded;
-///                      for more rank classes than this machine has memory for.
+/// Builds, runs and summarises one strategy. `run`, where not null, receives what ran. Of several
+/// strategies on one engine see prepare.h: it has room for what its first run needs.
+/// \throws ConfigError  as prepare.
 [[nodiscard]] StrategyReport simulate_strategy(const Experiment& experiment,
                                                const Strategy& strategy, Engine& engine,
                                                const SimulationOptions& options = {},
@@ -183,11 +182,6 @@ struct SimulatedRun {
 /// each other, and with the same allocator its times are the same. The warm-up is one point.
 [[nodiscard]] std::vector<MemorySample> memory_over_time(const Experiment& experiment,
                                                          const SimulatedRun& run, Engine& engine);
-
-/// An engine with room for each of these strategies.
-[[nodiscard]] EngineOptions engine_room(const Experiment& experiment,
-                                        const std::vector<Strategy>& strategies,
-                                        const SimulationOptions& options = {});
 
 /// Splits the last step of `rank_class` instant by instant (TimeReport).
 [[nodiscard]] TimeReport split_step(const Program& program, const Timeline& timeline,

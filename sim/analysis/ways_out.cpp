@@ -4,12 +4,15 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "sim/analysis/isolate.h"
 #include "sim/analysis/limits.h"
 #include "sim/analysis/memory_changes.h"
 #include "sim/analysis/memory_report.h"
+#include "sim/analysis/prepare.h"
 #include "sim/analysis/volume.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
@@ -181,33 +184,40 @@ std::vector<Trial> nearest_of(std::vector<Trial> failed) {
 
 // ---- time --------------------------------------------------------------------------------------
 
-EngineOptions room_for(const std::vector<const PlacedStrategy*>& jobs) {
-  std::vector<Strategy> strategies;
-  strategies.reserve(jobs.size());
-  for (const PlacedStrategy* job : jobs) strategies.push_back(job->strategy);
-  return engine_room(jobs.front()->experiment, strategies);
-}
-
 /// Of a cluster with jitter the first repetition, whose step is the one that reports give.
 Experiment once(Experiment experiment) {
   experiment.cluster.perturbations.jitter.repetitions = 1;
   return experiment;
 }
 
+std::optional<PreparedStrategy> prepared_unless_refused(const PlacedStrategy& job) {
+  try {
+    return prepare(job.experiment, job.strategy);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
 /// Seconds of one step each, of jobs on one cluster, in one child; NaN for what is refused.
 std::vector<double> run_steps(const std::vector<const PlacedStrategy*>& jobs) {
   if (jobs.empty()) return {};
   const std::string printed = run_isolated([&] {
-    Engine engine(jobs.front()->experiment.cluster, room_for(jobs));
-    std::string text;
+    EngineOptions room;
+    std::vector<std::optional<PreparedStrategy>> prepared;
     for (const PlacedStrategy* job : jobs) {
-      try {
-        const Seconds step =
-            simulate_strategy(once(job->experiment), job->strategy, engine).time.step;
-        text += format("{} ", step.count());
-      } catch (const ConfigError&) {
+      prepared.push_back(prepared_unless_refused(*job));
+      if (prepared.back()) make_room(*prepared.back(), room);
+    }
+    Engine engine(jobs.front()->experiment.cluster, room);
+    std::string text;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (!prepared[i]) {
         text += "nan ";
+        continue;
       }
+      const StrategyReport report = simulate_prepared(once(jobs[i]->experiment), jobs[i]->strategy,
+                                                      *std::move(prepared[i]), engine);
+      text += format("{} ", report.time.step.count());
     }
     return text;
   });

@@ -127,13 +127,13 @@ void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
 }
 
 FoldMode parse_fold(const std::string& text) {
-  const std::vector<std::string> words = {"on", "exact", "off"};
-  const auto found = std::find(words.begin(), words.end(), text);
-  if (found == words.end()) {
-    throw ConfigError(format("--fold: found \"{}\", expected on, exact or off{}", text,
-                             did_you_mean(text, words)));
+  std::vector<std::string> words;
+  for (const FoldMode mode : {FoldMode::On, FoldMode::Exact, FoldMode::Off}) {
+    if (to_string(mode) == text) return mode;
+    words.emplace_back(to_string(mode));
   }
-  return static_cast<FoldMode>(found - words.begin());
+  throw ConfigError(
+      format("--fold: found \"{}\", expected on, exact or off{}", text, did_you_mean(text, words)));
 }
 
 bool is_file(const std::string& name) {

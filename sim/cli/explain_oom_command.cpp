@@ -49,13 +49,11 @@ double distance(Bytes message, Bytes gpu) {
 /// Which of the cluster's GPUs the message is of: that of its rank, else the kind that is nearest
 /// to it.
 std::string kind_of_message(const OomMessage& message, const Cluster& cluster) {
-  const std::vector<GpuRun> runs = gpu_runs(cluster);
   if (message.rank) {
-    for (const GpuRun& run : runs) {
-      if (*message.rank >= run.first && *message.rank < run.first + run.count) return run.kind;
-    }
+    if (const auto run = gpu_run_of(cluster, Rank(*message.rank))) return run->kind;
   }
   if (!message.total) return cluster.node.gpu;
+  const std::vector<GpuRun> runs = gpu_runs(cluster);
   const auto nearest =
       std::min_element(runs.begin(), runs.end(), [&](const GpuRun& a, const GpuRun& b) {
         return distance(message.total->bytes, gpu_memory_of(cluster, a.kind)) <

@@ -1,4 +1,3 @@
-#include "sim/analysis/memory_report.h"
 #include "sim/analysis/report.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
@@ -96,7 +95,7 @@ int RunCommand::run() {
   }
   SimulationOptions options = simulation_options(flags_);
   options.first_steps = first_steps;
-  Engine engine(experiment.cluster, engine_room(experiment, strategies, options));
+  Engine engine(experiment.cluster);
   SimulatedRun run;
   const StrategyReport report =
       simulate_strategy(experiment, strategies.front(), engine, options, &run);

@@ -111,18 +111,12 @@ class TopoShowCommand : public Command {
     return runs;
   }
 
-  [[nodiscard]] static std::int64_t micro_batch_of(const Cluster& cluster, Rank rank) {
-    for (const GpuRun& run : gpu_runs(cluster)) {
-      if (rank.value() < run.first + run.count) return run.micro_batch;
-    }
-    return 0;
-  }
-
   [[nodiscard]] Classes classes_of_strategy(const Cluster& cluster) const {
     const Program program = program_of(cluster);
     Classes classes;
     for (const RankProgram& rank : program.ranks) {
-      classes.names.micro_batches.push_back(micro_batch_of(cluster, rank.representative));
+      const std::optional<GpuRun> run = gpu_run_of(cluster, rank.representative);
+      classes.names.micro_batches.push_back(run ? run->micro_batch : 0);
     }
     for (const ProcessGroup& group : program.groups) classes.names.groups.push_back(group.name);
     classes.folding = fold(cluster, rank_runs(program), group_patterns(program), FoldMode::Exact);

@@ -274,12 +274,14 @@ const RankProgram& AllocatorObserver::program_of(int rank_class) const {
 }
 
 AllocatorObserver::RankAllocator& AllocatorObserver::rank(int rank_class) {
-  ZS_CHECK(rank_class >= 0 && rank_class < rank_classes(), "the rank class is observed");
+  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
+           "the rank class is observed");
   return ranks_[static_cast<std::size_t>(rank_class)];
 }
 
 const AllocatorObserver::RankAllocator& AllocatorObserver::rank(int rank_class) const {
-  ZS_CHECK(rank_class >= 0 && rank_class < rank_classes(), "the rank class is observed");
+  ZS_CHECK(rank_class >= 0 && static_cast<std::size_t>(rank_class) < ranks_.size(),
+           "the rank class is observed");
   return ranks_[static_cast<std::size_t>(rank_class)];
 }
 

@@ -103,8 +103,6 @@ class AllocatorObserver final : public AllocationObserver {
   AllocatorObserver(const Program& program, const AllocatorSetup& setup,
                     const std::vector<ObservedClass>& classes = {});
 
-  [[nodiscard]] int rank_classes() const { return static_cast<int>(ranks_.size()); }
-
   Seconds on_allocate(int rank_class, BufferId id, const Buffer& buffer, const Op& op,
                       Seconds now) override;
   Seconds on_free(int rank_class, BufferId id, const Buffer& buffer, const Op& op,

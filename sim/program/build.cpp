@@ -262,6 +262,12 @@ void keep_only(Plan& plan, const RankKind& planned) {
   plan.runs.clear();
 }
 
+void add_once(std::vector<std::string>& sentences, std::string sentence) {
+  if (std::find(sentences.begin(), sentences.end(), sentence) == sentences.end()) {
+    sentences.push_back(std::move(sentence));
+  }
+}
+
 void name_parts(const Model& model, Program& program) {
   for (const Module& module : model.modules) {
     program.module_names.push_back(module.name);
@@ -345,7 +351,8 @@ class ProgramAssembler {
     walk.run(options_.first_step, options_.steps);
     ZS_CHECK(program_.ranks.empty() || groups.size() == program_.groups.size(),
              "all ranks have the same groups");
-    if (!program_.ranks.empty()) program_.assumptions = std::move(assumptions);
+    for (std::string& sentence : program_.assumptions) add_once(assumptions, std::move(sentence));
+    program_.assumptions = std::move(assumptions);
     program_.ranks.push_back(builder.finish());
   }
 
@@ -380,15 +387,25 @@ class ProgramAssembler {
     return join(ranks, " or ");
   }
 
-  void finish() {
-    if (options_.pieces == LocalPieces::Largest && options_.world_size > 1 &&
-        cuts_flat_tensors(strategy_)) {
-      program_.assumptions.push_back(format(
-          "ranks, which hold pieces of other parameters, are simulated as one: between any two "
-          "collectives its kernels are those of the rank that has most to do, its memory is that "
-          "of rank {} (--fold exact tells them apart)",
-          representatives()));
+  /// Where ranks with other pieces have no programs of their own (design.md section 3).
+  void note_merged_ranks() {
+    if (options_.pieces != LocalPieces::Largest ||
+        piece_classes(given_, strategy_, layout_, options_.world_size).lowest.size() == 1) {
+      return;
     }
+    program_.assumptions.push_back(
+        cuts_flat_tensors(strategy_)
+            ? format("ranks, which hold pieces of other parameters, are simulated as one: between "
+                     "any two collectives its kernels are those of the rank that has most to do, "
+                     "its memory is that of rank {} (--fold exact tells them apart)",
+                     representatives())
+            : format("ranks, which update pieces of other sizes, are simulated as one: rank {}, "
+                     "which updates the most elements (--fold exact tells them apart)",
+                     representatives()));
+  }
+
+  void finish() {
+    note_merged_ranks();
     if (recomputes_blocks(strategy_.checkpointing)) {
       program_.assumptions.push_back(checkpointing_assumption(strategy_));
     }

@@ -27,8 +27,7 @@ class GradientBucket {
  public:
   /// \param layout   outlives the bucket
   /// \param reduced  is called on the reduction stream's behalf for the gradients of each flush
-  /// once
-  ///                 its collectives have been issued, in the order of arrival (B3.7)
+  ///                 once its collectives have been issued, in the order of arrival (B3.7)
   GradientBucket(const FrameworkContext& context, const FlatLayout& layout,
                  std::function<void(std::span<BucketEntry>)> reduced);
 

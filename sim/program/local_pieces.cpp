@@ -141,6 +141,14 @@ Borders fsdp_borders(const Model& model, const Strategy& strategy, const FsdpUni
   return borders;
 }
 
+/// The ranks that hold one copy of the parameters.
+int fsdp_shard_ranks(const Strategy& strategy, int world_size) {
+  if (is_hybrid(strategy.fsdp.sharding)) {
+    return std::max(1, static_cast<int>(strategy.fsdp.shard_group));
+  }
+  return strategy.fsdp.sharding == FsdpSharding::NoShard ? 1 : world_size;
+}
+
 PieceClasses fsdp_classes(const Model& model, const Strategy& strategy, int world_size) {
   const int ranks = fsdp_shard_ranks(strategy, world_size);
   const bool alike = strategy.fsdp.version == 1 && (!strategy.fsdp.use_orig_params || ranks == 1);
@@ -184,13 +192,6 @@ void add(KeptGradients& sum, const KeptGradients& more, int sign) {
 bool cuts_flat_tensors(const Strategy& strategy) {
   return strategy.framework == Framework::DeepSpeed &&
          (strategy.zero.stage == 1 || strategy.zero.stage == 2) && !uses_bf16_optimizer(strategy);
-}
-
-int fsdp_shard_ranks(const Strategy& strategy, int world_size) {
-  if (is_hybrid(strategy.fsdp.sharding)) {
-    return std::max(1, static_cast<int>(strategy.fsdp.shard_group));
-  }
-  return strategy.fsdp.sharding == FsdpSharding::NoShard ? 1 : world_size;
 }
 
 ShardPlace shard_place(const FrameworkContext& context) {

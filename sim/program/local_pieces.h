@@ -45,9 +45,6 @@ struct PieceClasses {
 /// optimizer, which treats each tensor alike on all ranks.
 [[nodiscard]] bool cuts_flat_tensors(const Strategy& strategy);
 
-/// Of FSDP: the ranks that hold one copy of the parameters.
-[[nodiscard]] int fsdp_shard_ranks(const Strategy& strategy, int world_size);
-
 /// Where a framework's rank is among them.
 struct FrameworkContext;
 [[nodiscard]] ShardPlace shard_place(const FrameworkContext& context);
@@ -69,8 +66,6 @@ struct KeptGradients {
   std::int64_t whole = 0;  ///< elements of the parameters that touch its partition
   std::int64_t own = 0;    ///< those of them in its partition
   int tensors = 0;         ///< such parameters
-
-  [[nodiscard]] bool nothing() const { return whole == 0 && own == 0 && tensors == 0; }
 };
 [[nodiscard]] KeptGradients kept_gradients(const FlatLayout& layout,
                                            std::span<const ParameterId> parameters, Rank rank);

@@ -207,14 +207,14 @@ std::string link_table(const Folding& folding) {
   return table.text() + more(all.size());
 }
 
-}  // namespace
-
 int usual_class(const Folding& folding) {
   const auto most = std::max_element(
       folding.ranks.begin(), folding.ranks.end(),
       [](const RankClass& a, const RankClass& b) { return a.multiplicity < b.multiplicity; });
   return static_cast<int>(most - folding.ranks.begin());
 }
+
+}  // namespace
 
 std::string difference(const Folding& folding, const FoldingNames& names, int rank_class) {
   const int usual = usual_class(folding);

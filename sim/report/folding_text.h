@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "sim/base/json.h"
-#include "topology/cluster.h"
 #include "topology/folding.h"
 
 namespace zerosim {
@@ -20,14 +19,11 @@ struct FoldingNames {
   std::vector<std::int64_t> micro_batches{};
 };
 
-/// What sets a class of ranks apart from `usual`, the class of most ranks: its own figures if they
-/// differ; else the communicator in which it meets ranks that others do not; else the links that it
-/// shares differently. "" for `usual` itself.
+/// What sets a class of ranks apart from the usual one, the class of most ranks (the first of
+/// equals): its own figures if they differ; else the communicator in which it meets ranks that
+/// others do not; else the links that it shares differently. "" for the usual class itself.
 [[nodiscard]] std::string difference(const Folding& folding, const FoldingNames& names,
                                      int rank_class);
-
-/// The largest class of ranks; the first of equals.
-[[nodiscard]] int usual_class(const Folding& folding);
 
 [[nodiscard]] std::string folding_text(const Folding& folding, const FoldingNames& names);
 [[nodiscard]] JsonValue folding_json(const Folding& folding, const FoldingNames& names);

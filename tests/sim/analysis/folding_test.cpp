@@ -417,6 +417,20 @@ TEST(JitterOfAStrategy, HasAMeanAndASpread) {
   });
 }
 
+// DDP's 18 ranks are one class. At stage 2 each has its own pieces: 18 classes, more than the
+// engine has room for unless it is asked to.
+TEST(CompareOfStrategies, TheEngineHasRoomForTheLater) {
+  isolated([] {
+    const Experiment experiment = experiment_of(small_llama(), 3, 6);
+    const std::vector<Strategy> strategies = {named_strategy("ddp", {}, 18),
+                                              named_strategy("zero2", {}, 18)};
+    const Comparison both = compare(experiment, strategies, {FoldMode::Exact, 0, {}});
+    return unless(both.strategies[0].folding.classes == 1, "ddp is one class") +
+           unless(both.strategies[1].folding.classes > EngineOptions().rank_classes,
+                  format("{} classes", both.strategies[1].folding.classes));
+  });
+}
+
 TEST(JitterOfAStrategy, CannotBeFolded) {
   isolated([] {
     Experiment experiment = experiment_of(small_llama(), 1, 4);

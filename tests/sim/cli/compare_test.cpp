@@ -100,15 +100,13 @@ TEST(RunCommand, ShowsTheFirstStepsIfAsked) {
 }
 
 TEST(RunCommand, WritesATraceForPerfetto) {
-  const std::filesystem::path trace =
-      std::filesystem::temp_directory_path() / "zerosim_cli_test.pftrace";
-  std::filesystem::remove(trace);
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("x.pftrace");
   std::vector<std::string> arguments = {"run",       "--model",     cli_data("tiny_llama.json"),
                                         "--cluster", "dgx-a100-80", "--strategies",
-                                        "zero3",     "--perfetto",  trace.string()};
+                                        "zero3",     "--perfetto",  trace};
   EXPECT_EQ(run_zerosim(arguments).exit_code, 0);
   EXPECT_GT(std::filesystem::file_size(trace), 10'000U);  // some hundred kernels and collectives
-  std::filesystem::remove(trace);
 
   arguments.back() = "/no/such/folder/x.pftrace";
   const Outcome outcome = run_zerosim(arguments);

@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -14,12 +13,18 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-std::string log_of(const std::string& name, const std::string& text) {
-  const std::string path =
-      (std::filesystem::path(::testing::TempDir()) / ("explain_oom_" + name + ".txt")).string();
-  std::ofstream(path) << text;
-  return path;
-}
+class ExplainOomCommand : public ::testing::Test {
+ protected:
+  /// Writes a file of the test.
+  [[nodiscard]] std::string log_of(const std::string& name, const std::string& text) const {
+    const std::string path = folder_.file("explain_oom_" + name + ".txt");
+    std::ofstream(path) << text;
+    return path;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
 
 /// pythia-1b at stage 2 on 2 x A10: 16 sequences are too many, of 1 all fits.
 std::vector<std::string> job(const std::string& log, const std::string& micro_batch) {
@@ -28,7 +33,7 @@ std::vector<std::string> job(const std::string& log, const std::string& micro_ba
           "--no-times"};
 }
 
-TEST(ExplainOomCommand, ExplainsTheSimulatedFailureWithoutAMessage) {
+TEST_F(ExplainOomCommand, ExplainsTheSimulatedFailureWithoutAMessage) {
   const JsonDocument json = zerosim_json(job(log_of("empty", "\n"), "16"));
   const JsonValue& root = json.root();
   EXPECT_THAT(
@@ -51,13 +56,13 @@ TEST(ExplainOomCommand, ExplainsTheSimulatedFailureWithoutAMessage) {
   }
 }
 
-TEST(ExplainOomCommand, SaysSoWhereTheSimulatedJobFits) {
+TEST_F(ExplainOomCommand, SaysSoWhereTheSimulatedJobFits) {
   const Outcome outcome = run_zerosim(job(log_of("empty", ""), "1"));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("The job fits in the simulation"));
 }
 
-TEST(ExplainOomCommand, ExitsWithNoWhereNothingIsEnough) {
+TEST_F(ExplainOomCommand, ExitsWithNoWhereNothingIsEnough) {
   // 3.4 GiB in all, less what context and NCCL take: 2 bytes x 1e9 weights alone are 1.9 GiB.
   const std::string log = log_of(
       "small",
@@ -69,7 +74,7 @@ TEST(ExplainOomCommand, ExitsWithNoWhereNothingIsEnough) {
 }
 
 /// An A10 of the preset has 22.5 GiB; two of them are used.
-TEST(ExplainOomCommand, TellsWhereTheMessageIsNotOfTheCluster) {
+TEST_F(ExplainOomCommand, TellsWhereTheMessageIsNotOfTheCluster) {
   const auto hints = [](const std::string& log) {
     const JsonDocument json = zerosim_json(job(log, "16"));
     std::string all;
@@ -94,9 +99,9 @@ TEST(ExplainOomCommand, TellsWhereTheMessageIsNotOfTheCluster) {
               Not(HasSubstr("The message is of")));
 }
 
-// GPU 1 is an A100 of 39.4 GiB beside an A10: each message is of the GPU of its rank, and one
-// without a rank of the one that is near.
-TEST(ExplainOomCommand, KnowsTheGpusOfAMixedCluster) {
+// GPU 1 is an A100 of 39.4 GiB beside those of 79.2: each message is of the GPU of its rank, and
+// one without a rank of the one that is near.
+TEST_F(ExplainOomCommand, KnowsTheGpusOfAMixedCluster) {
   const std::string cluster = log_of(
       "mixed_cluster",
       R"({"version": 1, "node": {"preset": "dgx-a100-80"}, "gpus_per_node": 4, "perturbations": [{"gpus": 1, "gpu": "A100-SXM4-40"}]})");
@@ -122,7 +127,7 @@ TEST(ExplainOomCommand, KnowsTheGpusOfAMixedCluster) {
   EXPECT_TRUE(contradicts("", "22.19 GiB"));
 }
 
-TEST(ExplainOomCommand, BadInput) {
+TEST_F(ExplainOomCommand, BadInput) {
   const Outcome nothing = run_zerosim({"explain-oom", log_of("empty", "  \n")});
   EXPECT_EQ(nothing.exit_code, 2);
   EXPECT_THAT(nothing.error,

@@ -130,7 +130,8 @@ TEST(MemoryCommand, TellsLeastGpusAndLargestMicroBatch) {
 }
 
 TEST(MemoryCommand, WritesATimelineAndPlotsIt) {
-  const std::string path = ::testing::TempDir() + "zerosim_memory_timeline.csv";
+  const TemporaryFolder folder;
+  const std::string path = folder.file("timeline.csv");
   const Outcome outcome = run_zerosim(one_strategy({"--no-limits", "--timeline", path, "--plot"}));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
   EXPECT_THAT(outcome.out, ::testing::StartsWith("zero3: memory of the job, GiB; about "));

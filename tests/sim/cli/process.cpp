@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
+#include <stdexcept>
 #include <sys/wait.h>
+#include <system_error>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -40,6 +42,18 @@ class TemporaryFile {
 };
 
 }  // namespace
+
+TemporaryFolder::TemporaryFolder()
+    : path_((std::filesystem::temp_directory_path() / "zerosim_test_XXXXXX").string()) {
+  if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no folder for a test");
+}
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+std::string TemporaryFolder::file(const std::string& name) const {
+  return (std::filesystem::path(path_) / name).string();
+}
 
 Outcome run_zerosim(const std::vector<std::string>& arguments, const std::string& folder) {
   std::vector<std::string> words = {ZEROSIM_EXECUTABLE};

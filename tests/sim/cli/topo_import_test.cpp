@@ -1,6 +1,3 @@
-#include <filesystem>
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,24 +14,6 @@ std::string sample(const std::string& name) {
   return std::string(ZEROSIM_TEST_DATA) + "/topo/" + name;
 }
 
-/// A folder that lives as long as the object.
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("zerosim_import_" +
-               std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
 TEST(TopoImport, TheClusterGoesToStdoutAndNotesToStderr) {
   const Outcome outcome = run_zerosim({"topo", "import", sample("dgx1_v100.txt")});
   EXPECT_EQ(outcome.exit_code, 0);
@@ -47,7 +26,7 @@ TEST(TopoImport, TheClusterGoesToStdoutAndNotesToStderr) {
 }
 
 TEST(TopoImport, TheFileIsACluster) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string file = folder.file("plx.json");
   const Outcome outcome = run_zerosim({"topo", "import", sample("pcie6_plx_pairs.txt"), "--gpu",
                                        "L40S-48", "--name", "box", "-o", file});

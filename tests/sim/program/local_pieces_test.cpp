@@ -205,7 +205,7 @@ TEST(KeptGradients, OfTheWorkedExample) {
   EXPECT_EQ(some.whole, 10);
   EXPECT_EQ(some.own, 6);
   EXPECT_EQ(some.tensors, 1);
-  EXPECT_TRUE(most_kept_gradients(layout, {}).nothing());
+  EXPECT_EQ(most_kept_gradients(layout, {}).tensors, 0);
 }
 
 TEST(KeptGradients, MostIsTheMaximumOverRanks) {
@@ -416,6 +416,34 @@ TEST(Variants, MeetPieces) {
   EXPECT_EQ(one.ranks[0].representative, Rank(2));
   EXPECT_EQ(one.ranks[1].representative, Rank(1));
   EXPECT_THAT(in_words(one.runs), ElementsAre("0-0:0", "1-1:1", "2-2:0"));
+}
+
+/// The assumptions of a job of 4 ranks, in one.
+std::string told(const Model& model, const Strategy& strategy, LocalPieces pieces) {
+  std::string all;
+  for (const std::string& sentence : build(model, strategy, 4, pieces).assumptions) {
+    all += sentence + "\n";
+  }
+  return all;
+}
+
+// Rows of 10 and 5 on 4 ranks differ, those of 8 do not; 10, 3 and 2 elements lie differently in 4
+// partitions; stage 3 pads all of them.
+TEST(MergedRanks, AreTold) {
+  using testing::HasSubstr;
+  using testing::Not;
+  Strategy fsdp;
+  fsdp.framework = Framework::Fsdp;
+  fsdp.fsdp.version = 2;
+  const char* const merged = "--fold exact tells them apart";
+  EXPECT_THAT(told(test::chain({10, 5}), fsdp, LocalPieces::Largest),
+              HasSubstr("simulated as one: rank 0, which updates the most elements"));
+  EXPECT_THAT(told(test::chain({10, 5}), fsdp, LocalPieces::Each), Not(HasSubstr(merged)));
+  EXPECT_THAT(told(test::chain({8}), fsdp, LocalPieces::Largest), Not(HasSubstr(merged)));
+  EXPECT_THAT(told(test::chain({10, 3, 2}), test::deepspeed(2), LocalPieces::Largest),
+              HasSubstr("kernels are those of the rank that has most to do"));
+  EXPECT_THAT(told(test::chain({10, 3, 2}), test::deepspeed(3), LocalPieces::Largest),
+              Not(HasSubstr(merged)));
 }
 
 TEST(Disagreement, NamesTheFirstCollective) {
