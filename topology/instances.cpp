@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <tuple>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
@@ -19,6 +20,12 @@ struct Site {
   std::int32_t node = 0;
   std::int32_t nic = 0;
 };
+
+/// Node and number on it of a link, where nodes have `of_node` each.
+std::pair<int, int> parts_of(int link, int of_node) {
+  ZS_CHECK(of_node > 0, "a link of a node that has some");
+  return {link / of_node, link % of_node};
+}
 
 /// Used NICs of a node, and which of them each of its GPUs drives (positions among the used ones).
 struct NodeNics {
@@ -122,6 +129,10 @@ struct InstanceMap::Impl {
   [[nodiscard]] int nic_links() const { return nodes * static_cast<int>(nics.used.size()); }
   [[nodiscard]] int first_slot() const { return nic_links() + fabric.link_count(); }
   [[nodiscard]] int slots_of_node() const { return slots ? slots->links_of_node() : 0; }
+  /// Node, and number on it.
+  [[nodiscard]] std::pair<int, int> place_of_slot(int link) const {
+    return parts_of(link - first_slot(), slots_of_node());
+  }
   [[nodiscard]] std::size_t domains() const { return begins.size() - 1; }
   [[nodiscard]] std::span<const Site> domain(std::size_t i) const {
     return {sites.data() + begins[i], begins[i + 1] - begins[i]};
@@ -292,33 +303,29 @@ const FabricNetwork& InstanceMap::fabric() const {
 LinkClass::Kind InstanceMap::kind(int link) const {
   if (link < impl_->nic_links()) return LinkClass::Kind::Network;
   if (link < impl_->first_slot()) return LinkClass::Kind::Fabric;
-  return SlotLoads::kind((link - impl_->first_slot()) % impl_->slots_of_node());
+  return SlotLoads::kind(impl_->place_of_slot(link).second);
 }
 
 BytesPerSecond InstanceMap::capacity(int link) const {
   if (link < impl_->nic_links()) return usable_nic_bandwidth(impl_->cluster);
   if (link < impl_->first_slot()) return impl_->fabric.capacity(link - impl_->nic_links());
-  return impl_->slots->capacity((link - impl_->first_slot()) % impl_->slots_of_node());
+  return impl_->slots->capacity(impl_->place_of_slot(link).second);
 }
 
 std::string InstanceMap::name(int link) const {
   const Impl& own = *impl_;
   if (link < own.nic_links()) {
-    const auto used = static_cast<int>(own.nics.used.size());
-    return format("node{}.nic{}", link / used,
-                  own.nics.used[static_cast<std::size_t>(link % used)]);
+    const auto [node, nic] = parts_of(link, static_cast<int>(own.nics.used.size()));
+    return format("node{}.nic{}", node, own.nics.used[static_cast<std::size_t>(nic)]);
   }
   if (link < own.first_slot()) return own.fabric.name(link - own.nic_links());
-  const int slot = link - own.first_slot();
-  return format("node{}.{}", slot / own.slots_of_node(),
-                own.slots->name(slot % own.slots_of_node()));
+  const auto [node, slot] = own.place_of_slot(link);
+  return format("node{}.{}", node, own.slots->name(slot));
 }
 
 bool InstanceMap::is_uplink(int link) const {
-  const Impl& own = *impl_;
-  if (link < own.first_slot()) return false;
-  const int uplinks = SlotLoads::slot(own.cluster.gpus_per_node, false);
-  return (link - own.first_slot()) % own.slots_of_node() >= uplinks;
+  if (link < impl_->first_slot()) return false;
+  return impl_->place_of_slot(link).second >= SlotLoads::slot(impl_->cluster.gpus_per_node, false);
 }
 
 std::vector<int> InstanceMap::slots(int node, int gpu) const {
