@@ -507,8 +507,14 @@ Colouring unfolded(const Graph& graph) {
 
 class Quotient {
  public:
-  Quotient(const Cluster& cluster, const Graph& graph, const InstanceMap& map, Colouring colouring)
-      : cluster_(cluster), graph_(graph), map_(map), colouring_(std::move(colouring)) {}
+  /// \param borders  are told (FoldMode::Off)
+  Quotient(const Cluster& cluster, const Graph& graph, InstanceMap& map, Colouring colouring,
+           bool borders)
+      : cluster_(cluster),
+        graph_(graph),
+        map_(map),
+        colouring_(std::move(colouring)),
+        borders_(borders) {}
 
   Folding build() {
     result_.gpus = graph_.uneven.gpus;
@@ -609,6 +615,7 @@ class Quotient {
       if (group.pattern.host) share.share *= copies_in_step(g, i, use.link);
       added.links.push_back(share);
     }
+    if (borders_) add_borders(group, i, added);
     return added;
   }
 
@@ -623,6 +630,20 @@ class Quotient {
       if (colours[at(k)] == colours[at(i)] && loads(group, k, link)) ++ranks;
     }
     return ranks;
+  }
+
+  void add_borders(const GroupInstances& group, int i, InstanceClass& instance) {
+    const std::vector<BorderUse> borders = map_.borders(group.pattern, i);
+    instance.borders.reserve(borders.size());
+    for (const BorderUse& border : borders) {
+      RingBorder& added = instance.borders.emplace_back();
+      added.sender = colouring_.ranks[at(border.sender)];
+      added.links.reserve(border.uses.size());
+      for (LinkShare share : border.uses) {
+        share.link = shared_link(share.link);
+        added.links.push_back(share);
+      }
+    }
   }
 
   int shared_link(int link) {
@@ -642,8 +663,9 @@ class Quotient {
 
   const Cluster& cluster_;
   const Graph& graph_;
-  const InstanceMap& map_;
+  InstanceMap& map_;
   Colouring colouring_;
+  bool borders_;
   Folding result_;
   std::vector<int> link_class_;  ///< by colour: index into Folding::links
   std::vector<std::int64_t> links_of_colour_;
@@ -694,8 +716,9 @@ Folding fold_settled(const Cluster& cluster, const std::vector<RankRun>& runs,
   GraphBuilder builder(cluster, runs);
   InstanceMap map(cluster, builder.ranks(), slots_matter(cluster, groups));
   const Graph graph = builder.build(distinct.patterns, map);
-  Colouring colouring = mode == FoldMode::Off ? unfolded(graph) : refined(graph);
-  Folding result = Quotient(cluster, graph, map, std::move(colouring)).build();
+  const bool all = mode == FoldMode::Off;
+  Colouring colouring = all ? unfolded(graph) : refined(graph);
+  Folding result = Quotient(cluster, graph, map, std::move(colouring), all).build();
   const auto instances = std::exchange(result.groups, {});
   const auto instance_of = std::exchange(result.instance_of, {});
   for (const std::size_t pattern : distinct.of_group) {

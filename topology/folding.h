@@ -103,12 +103,20 @@ struct LinkShare {
   bool operator==(const LinkShare&) const = default;
 };
 
+/// Where a ring goes from one of its nodes to the next.
+struct RingBorder {
+  int sender = 0;                ///< class of the node's last rank
+  std::vector<LinkShare> links;  ///< NICs of its node and the fabric on the way: `share` of V
+};
+
 /// Instances of one communicator that behave alike.
 struct InstanceClass {
   std::vector<int> ranks;  ///< rank classes that meet in it
   CollectiveGroup shape;
   std::vector<LinkShare> links;  ///< shared ones; ring links are with the ranks
   int multiplicity = 1;
+  /// FoldMode::Off: what adds up to `links`, by sender; of one node: none.
+  std::vector<RingBorder> borders;
 };
 
 /// Bursts of another job on a link.

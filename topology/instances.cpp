@@ -117,7 +117,7 @@ struct InstanceMap::Impl {
   }
 
   void find_sites(const GroupPattern& group, int instance);
-  void use_nics(std::vector<LinkShare>& uses) const;
+  void use_nics(std::size_t from, std::vector<LinkShare>& uses) const;
   void use_fabric(const GroupPattern& group, std::vector<LinkShare>& uses);
   void send(std::size_t from, std::size_t to, double part, bool exchange);
   void use_slots(const GroupPattern& group, std::vector<LinkShare>& uses);
@@ -158,7 +158,8 @@ struct InstanceMap::Impl {
   // Of the instance at hand.
   std::vector<Site> sites;           ///< by domain
   std::vector<std::size_t> begins;   ///< of each domain's sites, and the end
-  std::vector<Part> parts;           ///< by node; of these three only where slots matter
+  std::vector<int> last_ranks;       ///< by domain
+  std::vector<Part> parts;           ///< by node; this and the next only where slots matter
   std::vector<int> gpus;             ///< by part: of the node
   std::vector<std::int64_t> driven;  ///< by NIC: the latest node that is known to drive it
   std::vector<FabricShare> way;
@@ -170,6 +171,7 @@ void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
   begins.clear();
   parts.clear();
   gpus.clear();
+  last_ranks.clear();
   int node = -1;
   int last_domain = -1;
   for (int k = 0; k < group.size; ++k) {
@@ -177,7 +179,10 @@ void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
     if (rank / cluster.gpus_per_node != node) {
       node = rank / cluster.gpus_per_node;
       ++nodes_seen;
-      if (node / cluster.fabric.nvlink_domain_nodes != last_domain) begins.push_back(sites.size());
+      if (node / cluster.fabric.nvlink_domain_nodes != last_domain) {
+        begins.push_back(sites.size());
+        last_ranks.push_back(rank);
+      }
       last_domain = node / cluster.fabric.nvlink_domain_nodes;
       if (slots) parts.push_back({node, gpus.size(), gpus.size(), sites.size(), sites.size()});
     }
@@ -185,6 +190,7 @@ void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
       gpus.push_back(rank % cluster.gpus_per_node);
       parts.back().last_gpu = gpus.size();
     }
+    last_ranks.back() = rank;
     if (nics.used.empty()) continue;
     for (const int nic : nics.of_gpu[static_cast<std::size_t>(rank % cluster.gpus_per_node)]) {
       std::int64_t& seen = driven[static_cast<std::size_t>(nic)];
@@ -197,13 +203,11 @@ void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
   begins.push_back(sites.size());
 }
 
-void InstanceMap::Impl::use_nics(std::vector<LinkShare>& uses) const {
+void InstanceMap::Impl::use_nics(std::size_t from, std::vector<LinkShare>& uses) const {
   const auto of_node = static_cast<std::int32_t>(nics.used.size());
-  for (std::size_t i = 0; i < domains(); ++i) {
-    const double share = 1.0 / static_cast<double>(domain(i).size());
-    for (const Site& site : domain(i)) {
-      uses.push_back({site.node * of_node + site.nic, share, share, 0, 0});
-    }
+  const double share = 1.0 / static_cast<double>(domain(from).size());
+  for (const Site& site : domain(from)) {
+    uses.push_back({site.node * of_node + site.nic, share, share, 0, 0});
   }
 }
 
@@ -352,11 +356,28 @@ CollectiveGroup InstanceMap::place(const GroupPattern& group, int instance,
     for (std::size_t i = 0; i < own.domains(); ++i) fewest = std::min(fewest, own.domain(i).size());
     shape.nics = static_cast<int>(fewest);
     shape.network_latency = own.ring_latency();
-    own.use_nics(uses);
+    for (std::size_t i = 0; i < own.domains(); ++i) own.use_nics(i, uses);
     if (own.fabric.link_count() > 0) own.use_fabric(group, uses);
   }
   if (own.slots) own.use_slots(group, uses);
   return shape;
+}
+
+std::vector<BorderUse> InstanceMap::borders(const GroupPattern& group, int instance) {
+  Impl& own = *impl_;
+  own.find_sites(group, instance);
+  std::vector<BorderUse> result;
+  if (own.domains() == 1) return result;
+  result.reserve(own.domains());
+  for (std::size_t i = 0; i < own.domains(); ++i) {
+    BorderUse& border = result.emplace_back();
+    border.sender = own.last_ranks[i];
+    own.use_nics(i, border.uses);
+    if (own.fabric.link_count() == 0) continue;
+    own.send(i, (i + 1) % own.domains(), 1, false);
+    own.sums.flush(nic_links(), border.uses);
+  }
+  return result;
 }
 
 int instance_count(const GroupPattern& group, int ranks) {

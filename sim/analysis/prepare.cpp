@@ -50,14 +50,18 @@ Program built(const Experiment& experiment, const Strategy& strategy,
 }
 
 FoldMode mode_of(const Experiment& experiment, const SimulationOptions& options) {
-  if (!experiment.cluster.must_not_fold() || options.fold == FoldMode::Off) return options.fold;
-  if (options.fold == FoldMode::Exact) {
+  const bool stepped = options.collectives == CollectiveForm::Stepped;
+  const bool must_not_fold = stepped || experiment.cluster.must_not_fold();
+  if (!must_not_fold || options.fold == FoldMode::Off) return options.fold;
+  if (options.fold == FoldMode::On) return FoldMode::Off;
+  if (stepped) {
     throw ConfigError(
-        format("--fold exact: no two ranks of cluster \"{}\" behave alike ({}); expected off",
-               experiment.cluster.name,
-               experiment.cluster.fabric.hashed() ? "its flows are hashed" : "they jitter"));
+        "--fold exact: collectives go step by step, every rank by itself; expected off");
   }
-  return FoldMode::Off;
+  throw ConfigError(
+      format("--fold exact: no two ranks of cluster \"{}\" behave alike ({}); expected off",
+             experiment.cluster.name,
+             experiment.cluster.fabric.hashed() ? "its flows are hashed" : "they jitter"));
 }
 
 /// Memory that an operation of each rank class takes while it is simulated. Measured with a 7B

@@ -24,7 +24,8 @@ struct PreparedStrategy {
   FoldMode mode = FoldMode::On;  ///< as it is folded
 };
 
-/// \throws ConfigError  as build_program and fold; for FoldMode::Exact where nothing may be folded;
+/// \throws ConfigError  as build_program and fold; for FoldMode::Exact where nothing may be folded
+///                      (jitter, hashed flows, CollectiveForm::Stepped);
 ///                      for more rank classes than this machine has memory for.
 [[nodiscard]] PreparedStrategy prepare(const Experiment& experiment, const Strategy& strategy,
                                        const SimulationOptions& options = {});

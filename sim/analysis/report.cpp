@@ -101,10 +101,16 @@ FoldingReport folding_report(const Experiment& experiment, const PreparedStrateg
   return report;
 }
 
-std::string unfolded_note(const Cluster& cluster) {
-  return format("every rank is simulated (--fold off), as {}",
-                cluster.fabric.hashed() ? "flows are hashed" : "ranks jitter independently");
+std::string unfolded_note(const Cluster& cluster, const SimulationOptions& options) {
+  const char* why = options.collectives == CollectiveForm::Stepped ? "collectives go step by step"
+                    : cluster.fabric.hashed()                      ? "flows are hashed"
+                                                                   : "ranks jitter independently";
+  return format("every rank is simulated (--fold off), as {}", why);
 }
+
+constexpr const char* kSteppedNote =
+    "rings go step by step, each rank's sends by themselves (--collectives stepped); trees, NVLS "
+    "and all-to-alls stay fluid";
 
 void tell(const SimulationOptions& options, const Strategy& strategy,
           const PreparedStrategy& prepared, const std::string& more) {
@@ -191,22 +197,17 @@ void add_least(const Experiment& experiment, const Strategy& strategy,
 
 /// The last step on GPUs whose memory has no end.
 Seconds step_without_flushes(const Experiment& experiment, const PreparedStrategy& prepared,
-                             Engine& engine) {
+                             const SimulationOptions& options, Engine& engine) {
   std::vector<ObservedClass> classes = observed_classes(experiment, prepared.folding);
   for (ObservedClass& one : classes) one.capacity = kUnlimitedCapacity;
   AllocatorObserver observer(prepared.program, allocator_setup(experiment, prepared.program),
                              classes);
-  return split_critical_step(prepared.program,
-                             engine.run(prepared.program, prepared.folding, &observer))
+  return split_critical_step(prepared.program, engine.run(prepared.program, prepared.folding,
+                                                          &observer, 0, options.collectives))
       .step;
 }
 
 // ---- jitter ------------------------------------------------------------------------------------
-
-Seconds last_step(const Timeline& timeline) {
-  const std::size_t steps = timeline.step_ends.size();
-  return timeline.step_ends[steps - 1] - (steps > 1 ? timeline.step_ends[steps - 2] : Seconds(0));
-}
 
 JitterReport spread_of(const std::vector<Seconds>& steps) {
   JitterReport report;
@@ -234,7 +235,8 @@ JitterReport repeated(const Experiment& experiment, const Strategy& strategy,
                 experiment.cluster.perturbations.jitter.repetitions));
     AllocatorObserver observer(prepared.program, allocator_setup(experiment, prepared.program),
                                observed_classes(experiment, prepared.folding));
-    steps.push_back(last_step(engine.run(prepared.program, prepared.folding, &observer, i)));
+    steps.push_back(last_step(
+        engine.run(prepared.program, prepared.folding, &observer, i, options.collectives)));
   }
   return spread_of(steps);
 }
@@ -278,7 +280,7 @@ std::vector<MemorySample> memory_over_time(const Experiment& experiment, const S
   AllocatorSetup setup = allocator_setup(experiment, run.program);
   setup.keep_samples = true;
   AllocatorObserver observer(run.program, setup, observed_classes(experiment, run.folding));
-  static_cast<void>(engine.run(run.program, run.folding, &observer));
+  static_cast<void>(engine.run(run.program, run.folding, &observer, 0, run.collectives));
   return observer.allocated_over_time(0);
 }
 
@@ -297,7 +299,7 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   const Program& program = prepared.program;
   AllocatorObserver observer(program, allocator_setup(experiment, program),
                              observed_classes(experiment, prepared.folding));
-  Timeline timeline = engine.run(program, prepared.folding, &observer);
+  Timeline timeline = engine.run(program, prepared.folding, &observer, 0, options.collectives);
 
   StrategyReport report;
   report.name = strategy.name;
@@ -308,7 +310,8 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   append(report.assumptions, program.assumptions);
   report.warnings = strategy.warnings;
   report.folding = folding_report(experiment, prepared);
-  if (prepared.mode != options.fold) report.assumptions.push_back(unfolded_note(cluster));
+  if (prepared.mode != options.fold) report.assumptions.push_back(unfolded_note(cluster, options));
+  if (options.collectives == CollectiveForm::Stepped) report.assumptions.emplace_back(kSteppedNote);
   report.memory = worst_memory(experiment, strategy, prepared, observer);
   add_least(experiment, strategy, options, prepared.ranks, report.memory);
   report.verdict = verdict_of(report.memory);
@@ -317,7 +320,7 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   report.time = split_critical_step(program, timeline);
   if (report.memory.flushes > 0) {
     report.memory.flush_time =
-        report.time.step - step_without_flushes(experiment, prepared, engine);
+        report.time.step - step_without_flushes(experiment, prepared, options, engine);
   }
   if (cluster.perturbations.jitter.any()) {
     report.time.jitter =
@@ -331,7 +334,8 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   if (auto note = volume_note(program, strategy)) report.assumptions.push_back(*std::move(note));
 
   if (run != nullptr) {
-    *run = {std::move(prepared.program), std::move(prepared.folding), std::move(timeline)};
+    *run = {std::move(prepared.program), std::move(prepared.folding), std::move(timeline),
+            options.collectives};
   }
   return report;
 }

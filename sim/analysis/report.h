@@ -151,6 +151,7 @@ struct Experiment {
 };
 
 class Engine;
+enum class CollectiveForm;
 
 /// How a strategy is simulated.
 struct SimulationOptions {
@@ -161,6 +162,8 @@ struct SimulationOptions {
   int first_steps = 0;
   /// Told what is about to be simulated, where it may take more than a moment.
   std::function<void(const std::string&)> progress{};
+  /// Stepped: `fold` On becomes Off, too. The first of CollectiveForm: Fluid.
+  CollectiveForm collectives{};
 };
 
 /// What ran, of the first repetition.
@@ -168,6 +171,7 @@ struct SimulatedRun {
   Program program;
   Folding folding;
   Timeline timeline;
+  CollectiveForm collectives{};
 };
 
 /// Builds, runs and summarises one strategy. `run`, where not null, receives what ran. Of several

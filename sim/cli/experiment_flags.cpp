@@ -8,6 +8,7 @@
 
 #include "sim/base/text.h"
 #include "sim/cli/numbers.h"
+#include "sim/engine/engine.h"
 #include "sim/model/trainable.h"
 
 namespace zerosim {
@@ -126,14 +127,22 @@ void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--torch-version", flags.torch_version, "1.13 or 2 (default)");
 }
 
+/// The place of a flag's word among those that it may be.
+std::size_t parse_word(const char* flag, const std::string& text,
+                       const std::vector<std::string>& words) {
+  const auto found = std::find(words.begin(), words.end(), text);
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  const std::vector<std::string> first(words.begin(), words.end() - 1);
+  throw ConfigError(format("{}: found \"{}\", expected {} or {}{}", flag, text, join(first, ", "),
+                           words.back(), did_you_mean(text, words)));
+}
+
 FoldMode parse_fold(const std::string& text) {
-  std::vector<std::string> words;
-  for (const FoldMode mode : {FoldMode::On, FoldMode::Exact, FoldMode::Off}) {
-    if (to_string(mode) == text) return mode;
-    words.emplace_back(to_string(mode));
-  }
-  throw ConfigError(
-      format("--fold: found \"{}\", expected on, exact or off{}", text, did_you_mean(text, words)));
+  return static_cast<FoldMode>(parse_word("--fold", text, {"on", "exact", "off"}));
+}
+
+CollectiveForm parse_collectives(const std::string& text) {
+  return static_cast<CollectiveForm>(parse_word("--collectives", text, {"fluid", "stepped"}));
 }
 
 bool is_file(const std::string& name) {
@@ -193,16 +202,25 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_flag("--dropout", flags.dropout, "The model's dropouts are active, as in training GPT-2");
 }
 
-void add_fold_flag(CLI::App& app, ExperimentFlags& flags) {
+void add_simulation_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--fold", flags.fold,
                  "Ranks that behave alike are simulated once: on (default; ranks that hold pieces "
                  "of other parameters are one, too), exact (those are told apart) or off (every "
                  "rank)");
+  app.add_option("--collectives", flags.collectives,
+                 "Rings are simulated as one transfer over all of their links, fluid (default), or "
+                 "for checking as every rank's sends, stepped (slow; implies --fold off)");
 }
 
 SimulationOptions simulation_options(const ExperimentFlags& flags) {
   SimulationOptions options;
   if (!flags.fold.empty()) options.fold = parse_fold(flags.fold);
+  if (!flags.collectives.empty()) options.collectives = parse_collectives(flags.collectives);
+  if (options.collectives == CollectiveForm::Stepped && !flags.fold.empty() &&
+      options.fold != FoldMode::Off) {
+    throw ConfigError(format(
+        "--fold {}: with --collectives stepped every rank is simulated; expected off", flags.fold));
+  }
   if (isatty(STDERR_FILENO) != 0) {
     options.progress = [](const std::string& what) { std::cerr << what << " ...\n"; };
   }
@@ -514,6 +532,7 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("ddp_bucket_cap_mb", flags.ddp_bucket_cap);
   flag("env", flags.environment);
   flag("fold", flags.fold);
+  flag("collectives", flags.collectives);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
   if (flags.dropout) given["dropout"] = true;
   if (flags.no_sync) given["no_sync"] = true;

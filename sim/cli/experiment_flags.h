@@ -41,7 +41,7 @@ struct ExperimentFlags {
   std::string config_as = "auto", deepspeed_version = "0.19", torch_version = "2",
               accounting = "deepspeed", transformers_version = "4.57";
   std::string loss, kernels, environment;
-  std::string fold;
+  std::string fold, collectives;
   bool no_flash_attention = false;
   bool dropout = false;
 };
@@ -62,10 +62,11 @@ void add_accounting_flag(CLI::App& app, ExperimentFlags& flags);
 /// `--env`, for commands that know a GPU.
 void add_environment_flag(CLI::App& app, ExperimentFlags& flags);
 
-/// `--fold`, for commands that simulate.
-void add_fold_flag(CLI::App& app, ExperimentFlags& flags);
+/// `--fold` and `--collectives`, for commands that simulate.
+void add_simulation_flags(CLI::App& app, ExperimentFlags& flags);
 /// How the flags say that it is simulated; told on stderr, if that is a terminal, where it takes
-/// long. \throws ConfigError  for another word than on, exact and off.
+/// long. \throws ConfigError  for another word than on, exact and off, fluid and stepped; for rings
+/// step by step that are to be folded.
 [[nodiscard]] SimulationOptions simulation_options(const ExperimentFlags& flags);
 
 /// For commands that go several ways, of which each reads some of the flags.

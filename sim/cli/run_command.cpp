@@ -6,6 +6,7 @@
 #include "sim/cli/output.h"
 #include "sim/engine/engine.h"
 #include "sim/report/report_text.h"
+#include "sim/report/traffic_text.h"
 #include "traces/perfetto.h"
 
 namespace zerosim {
@@ -22,7 +23,7 @@ class RunCommand : public Command {
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     add_environment_flag(app, flags_);
-    add_fold_flag(app, flags_);
+    add_simulation_flags(app, flags_);
     app.add_option("--steps", steps_,
                    "Simulate so many steps from the first one on, and show the time of each");
     app.add_option("--perfetto", perfetto_, "Write a trace for ui.perfetto.dev to this file");
@@ -75,6 +76,7 @@ JsonValue RunCommand::json_of(const StrategyReport& report, const Experiment& ex
   comparison.strategies = {report};
   JsonValue json = comparison_json(comparison);
   json.removeMember("sentences");
+  json["links"] = traffic_json(timeline);
   if (!steps_.empty()) {
     JsonValue& steps = json["steps"] = JsonValue(Json::arrayValue);
     for (const Seconds duration : step_durations(timeline)) steps.append(duration.count());

@@ -1,21 +1,25 @@
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "sim/analysis/cluster_ranks.h"
 #include "sim/analysis/memory_report.h"
+#include "sim/analysis/report.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
 #include "sim/cli/experiment_flags.h"
 #include "sim/cli/output.h"
 #include "sim/engine/collective_call.h"
+#include "sim/engine/engine.h"
 #include "sim/program/build.h"
 #include "sim/report/folding_text.h"
 #include "sim/report/report_text.h"
 #include "sim/report/text_table.h"
 #include "sim/report/topology_text.h"
+#include "sim/report/traffic_text.h"
 
 namespace zerosim {
 
@@ -24,30 +28,38 @@ namespace {
 class TopoShowCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
+    app_ = &app;
+    add_model_flags(app, flags_);
     add_cluster_flags(app, flags_);
+    add_batch_flags(app, flags_);
+    add_routing_flags(app, flags_);
+    add_strategy_flags(app, flags_);
+    add_accounting_flag(app, flags_);
+    add_environment_flag(app, flags_);
+    add_simulation_flags(app, flags_);
     app.add_option("--as", as_, "The node as a tree (default) or as a matrix like nvidia-smi's");
     app.add_flag("--classes", classes_,
                  "Ranks and links that behave alike and are simulated once, and what sets the "
-                 "others apart");
-    app.add_option(
-        "--strategies", flags_.strategies,
-        "With --classes: whose communicators to look at (default: all ranks, each node)");
-    app.add_option("--ds-config", flags_.ds_configs, "As --strategies, a DeepSpeed file");
-    app.add_option(
-        "--model", flags_.model,
-        "With --strategies: what is trained (default: gpt2; communicators are the same)");
+                 "others apart; for the communicators of all ranks and of each node, or those of "
+                 "one of --strategies or a --ds-config");
+    app.add_flag("--links", links_,
+                 "Simulates a step as `run` does, with its flags, and shows what each class of "
+                 "links carries in it");
     app.add_flag("--assumptions", list_assumptions_, "Sources and defaults");
     app.add_flag("--json", json_, "JSON");
   }
 
   int run() override {
     check_form();
+    check_flags();
     const Cluster cluster = required_topology(flags_);
     const TopologySummary summary = summarize(cluster);
     const std::optional<Classes> classes = classes_of(cluster);
+    if (links_) simulate();
     if (json_) {
       JsonValue json = topology_json(cluster, summary);
       if (classes) json["classes"] = folding_json(classes->folding, classes->names);
+      if (links_) json["links"] = traffic_json(run_.timeline);
       print(json);
     } else {
       print(text(cluster, summary, classes));
@@ -69,15 +81,34 @@ class TopoShowCommand : public Command {
         format("--as: found \"{}\", expected tree or matrix{}", as_, did_you_mean(as_, kForms)));
   }
 
+  void check_flags() const {
+    if (links_) return;
+    std::set<std::string> read = {"help", "cluster", "nodes",       "gpus-per-node",
+                                  "as",   "classes", "assumptions", "json"};
+    if (!classes_) return refuse_other_flags(*app_, read, "has no meaning without --links");
+    read.insert({"strategies", "ds-config", "model"});
+    refuse_other_flags(*app_, read, "has no meaning without --links");
+  }
+
+  /// A step as `run` has it.
+  void simulate() {
+    const GivenExperiment given = required_experiment(flags_);
+    const std::vector<Strategy> strategies = load_strategies(flags_, given, {});
+    check_one(strategies);
+    const SimulationOptions options = simulation_options(flags_);
+    Engine engine(given.experiment.cluster);
+    step_ = simulate_strategy(given.experiment, strategies.front(), engine, options, &run_);
+  }
+
+  static void check_one(const std::vector<Strategy>& strategies) {
+    if (strategies.size() == 1) return;
+    throw ConfigError(format("found {} strategies, expected one --ds-config or one of --strategies",
+                             strategies.size()));
+  }
+
   [[nodiscard]] std::optional<Classes> classes_of(const Cluster& cluster) const {
     const bool has_strategy = !flags_.strategies.empty() || !flags_.ds_configs.empty();
-    if (!classes_) {
-      if (has_strategy || !flags_.model.empty()) {
-        throw ConfigError(
-            "--strategies, --ds-config and --model: have no meaning without --classes");
-      }
-      return std::nullopt;
-    }
+    if (!classes_) return std::nullopt;
     if (!is_simulated_gpu(cluster.node.gpu)) {
       throw ConfigError(format("--classes: {} is not simulated, it has no classes", cluster.name));
     }
@@ -136,11 +167,7 @@ class TopoShowCommand : public Command {
     options.routing = routing_of(flags, model, assumptions);
     const std::vector<Strategy> strategies =
         load_strategies(flags, model, options.world_size, {}, assumptions);
-    if (strategies.size() != 1) {
-      throw ConfigError(
-          format("found {} strategies, expected one --ds-config or one of --strategies",
-                 strategies.size()));
-    }
+    check_one(strategies);
     return build_program(model, strategies.front(), batch_of(batch, strategies.front()), options);
   }
 
@@ -157,9 +184,13 @@ class TopoShowCommand : public Command {
             kReportColumns);
       }
     }
+    if (links_) {
+      out += format("\n{} ({})\n", step_.name, to_string(step_.verdict));
+      out += traffic_text(run_.timeline);
+    }
     if (!list_assumptions_) return out;
     out += "\nAssumptions\n";
-    for (const std::string& sentence : cluster.assumptions) {
+    for (const std::string& sentence : links_ ? step_.assumptions : cluster.assumptions) {
       out += wrap(sentence, kReportColumns, "  - ");
     }
     return out;
@@ -177,7 +208,11 @@ class TopoShowCommand : public Command {
 
   ExperimentFlags flags_;
   std::string as_ = "tree";
+  const CLI::App* app_ = nullptr;
   bool classes_ = false;
+  bool links_ = false;
+  StrategyReport step_;  ///< with --links
+  SimulatedRun run_;
   bool list_assumptions_ = false;
   bool json_ = false;
 };

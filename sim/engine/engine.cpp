@@ -35,6 +35,11 @@ Cluster with_settled_nccl(Cluster cluster) {
   return cluster;
 }
 
+bool folds(const Folding& folding) {
+  return std::any_of(folding.ranks.begin(), folding.ranks.end(),
+                     [](const RankClass& rank) { return rank.multiplicity > 1; });
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -45,7 +50,7 @@ struct Engine::Impl {
         costs(cluster, options) {}
 
   void make_room(const Folding& folding);
-  void check(const Program& program, const Folding& folding) const;
+  void check(const Program& program, const Folding& folding, CollectiveForm form) const;
 
   Cluster cluster;
   EngineOptions options;
@@ -68,7 +73,8 @@ void Engine::Impl::make_room(const Folding& folding) {
   }
 }
 
-void Engine::Impl::check(const Program& program, const Folding& folding) const {
+void Engine::Impl::check(const Program& program, const Folding& folding,
+                         CollectiveForm form) const {
   if (folding.ranks.size() > kMostRankClasses) {
     throw SimulationError(format("{} rank classes are simulated at most, not {}", kMostRankClasses,
                                  folding.ranks.size()));
@@ -80,12 +86,11 @@ void Engine::Impl::check(const Program& program, const Folding& folding) const {
                "works there",
                cluster.name));
   }
-  if (cluster.perturbations.jitter.any()) {
-    for (const RankClass& rank : folding.ranks) {
-      if (rank.multiplicity > 1) {
-        throw SimulationError("ranks that jitter are not alike: fold with FoldMode::Off");
-      }
-    }
+  if (cluster.perturbations.jitter.any() && folds(folding)) {
+    throw SimulationError("ranks that jitter are not alike: fold with FoldMode::Off");
+  }
+  if (form == CollectiveForm::Stepped && folds(folding)) {
+    throw SimulationError("ranks that send step by step are not folded: fold with FoldMode::Off");
   }
 }
 
@@ -95,8 +100,8 @@ Engine::Engine(const Cluster& cluster, const EngineOptions& options)
 Engine::~Engine() = default;
 
 Timeline Engine::run(const Program& program, const Folding& folding, AllocationObserver* observer,
-                     int repetition) {
-  impl_->check(program, folding);
+                     int repetition, CollectiveForm form) {
+  impl_->check(program, folding, form);
   impl_->make_room(folding);
   internal::RunSetup setup;
   setup.program = &program;
@@ -107,6 +112,7 @@ Timeline Engine::run(const Program& program, const Folding& folding, AllocationO
   setup.launch_queue_depth = std::max(1, impl_->options.host.launch_queue_depth);
   setup.ranks_of_a_node = std::min(impl_->cluster.gpus_per_node, program.world_size);
   setup.observer = observer;
+  setup.form = form;
   return internal::execute(setup, impl_->machine, impl_->costs);
 }
 

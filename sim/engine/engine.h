@@ -35,6 +35,7 @@
 /// - Of a rank's kernels arithmetic takes 1 / `gpu_speed` of the time on its kind of GPU, and its
 ///   memory is `memory_speed` times as fast; its host work takes 1 / `host_speed` of its time.
 ///   Jitter multiplies each (perturbation.h).
+/// - With `CollectiveForm::Stepped` rings go step by step, each rank by itself (stepped_ring.h).
 /// - Another job puts its bursts on each of its links by itself, in the same shares as everybody.
 ///   It stops when the program has ended.
 ///
@@ -56,6 +57,12 @@
 #include "topology/folding.h"
 
 namespace zerosim {
+
+/// How the transfer of a collective that NCCL runs as a ring is simulated.
+enum class CollectiveForm {
+  Fluid,    ///< all of its bytes at once on all of its links
+  Stepped,  ///< every send of every rank; trees, NVLS and all-to-alls stay fluid
+};
 
 struct EngineOptions {
   HostTimes host = default_host_times();
@@ -98,11 +105,14 @@ class Engine {
   ///                  wait is walked ahead of the others.
   /// \param repetition  of a cluster with jitter: another draws other factors. Jitter needs a
   ///                    folding in which every rank is a class.
+  /// \param form  Stepped needs a folding with FoldMode::Off.
   /// \throws SimulationError  if rank classes disagree about a collective; if operations wait for
   ///                          something that never happens (it names them); if there is no room
-  ///                          for the folding; if it folds ranks that jitter.
+  ///                          for the folding; if it folds ranks that jitter or send
+  ///                          step by step.
   [[nodiscard]] Timeline run(const Program& program, const Folding& folding,
-                             AllocationObserver* observer = nullptr, int repetition = 0);
+                             AllocationObserver* observer = nullptr, int repetition = 0,
+                             CollectiveForm form = CollectiveForm::Fluid);
 
   /// The same, folded as far as it goes.
   [[nodiscard]] Timeline run(const Program& program, AllocationObserver* observer = nullptr);

@@ -7,14 +7,17 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/engine/jitter.h"
+#include "sim/engine/link_meter.h"
 #include "sim/engine/machine.h"
 #include "sim/engine/prepared_program.h"
+#include "sim/engine/stepped_ring.h"
 
 namespace zerosim::internal {
 
@@ -126,6 +129,8 @@ enum class EventKind : std::uint16_t {
   HoldSms,  ///< index: meeting
   StartMeeting,
   EndMeeting,
+  StartSend,  ///< index: meeting, of the rank class
+  EndSend,
   ResumeHost,  ///< the clock is where the host thread is
   BeginBurst,  ///< index: burst
   EndBurst,
@@ -189,6 +194,7 @@ class Execution final : public MachineListener {
   void launch_kernel(int rank_class, std::int32_t op);
   void start_kernel(int rank_class, std::int32_t op);
   void start_copy(int rank_class, std::int32_t op);
+  void end_op(int rank_class, std::int32_t op);
   void finish(int rank_class, std::int32_t op, Seconds time);
   void notify(const Ended& ended);
   void add_spans(int rank_class, std::int32_t op, Seconds end);
@@ -197,10 +203,24 @@ class Execution final : public MachineListener {
   void arrive_at_meeting(int rank_class, std::int32_t op);
   void hold(int rank_class, std::int32_t meeting);
   void start_meeting(std::int32_t meeting);
+  void end_fluid(std::int32_t meeting);
   void end_meeting(std::int32_t meeting, Seconds time);
   void find_loads(const Meeting& meeting);
   [[nodiscard]] double load_of(const Meeting& meeting, const LinkShare& link,
                                const BytesByKind& bytes) const;
+
+  [[nodiscard]] bool is_stepped(const Meeting& meeting) const;
+  void start_ring(std::int32_t meeting);
+  void delay_sends(std::int32_t meeting);
+  void start_send(int rank_class, std::int32_t meeting);
+  void end_send(int rank_class, std::int32_t meeting);
+
+  [[nodiscard]] double kernel_factor(int rank_class, std::int32_t op) const;
+  void find_loads(int rank_class, std::int32_t op);
+  void start_transfer(int rank_class, std::int32_t op, std::span<const LinkBytes> loads,
+                      const MachineEvent& end);
+  void meter_begin(int rank_class, std::int32_t op, std::span<const LinkBytes> loads);
+  void meter_end(int rank_class, std::int32_t op, std::span<const LinkBytes> loads);
 
   void at(Seconds time, const MachineEvent& event);
   void note_end_of_program();
@@ -230,6 +250,9 @@ class Execution final : public MachineListener {
   [[nodiscard]] const Collective& call_of(int rank_class, std::int32_t op) const {
     const RankProgram& program = *rank(rank_class).program;
     return program.collectives[static_cast<std::size_t>(op_of(rank_class, op).payload)];
+  }
+  [[nodiscard]] bool is_in_last_step(int rank_class, std::int32_t op) const {
+    return op_of(rank_class, op).step == program_.first_step + program_.steps - 1;
   }
   /// What an operation takes of the launch queue (rule 0.2).
   [[nodiscard]] int launches(int rank_class, std::int32_t op) const {
@@ -278,6 +301,9 @@ class Execution final : public MachineListener {
   std::set<std::tuple<int, int, std::size_t>> agreed_;  ///< programs, communicator
   std::vector<BurstState> bursts_;
   std::vector<LinkBytes> loads_;  ///< reused by every transfer
+  std::optional<LinkMeter> meter_;
+  std::map<std::int32_t, SteppedRing> rings_;  ///< by meeting: those under way
+  std::vector<int> senders_;                   ///< reused by every send
 
   std::vector<Ended> ended_;  ///< not yet told to those that wait for them
   std::vector<int> runnable_hosts_;
@@ -333,6 +359,7 @@ void Execution::prepare_links() {
     machine_links_[link] = static_cast<int>(capacities_.size());
     capacities_.push_back(folding_.links[link].capacity.per_second());
   }
+  meter_.emplace(capacities_.size());
 }
 
 void Execution::prepare_rank(int rank_class) {
@@ -473,6 +500,7 @@ Timeline Execution::run() {
     }
   }
   sort(timeline_);
+  timeline_.links = meter_->traffic(folding_, machine_links_, capacities_, setup_.ranks_of_a_node);
   return std::move(timeline_);
 }
 
@@ -513,7 +541,7 @@ void Execution::on_event(const MachineEvent& event) {
       start_copy(rank_class, event.index);
       break;
     case EventKind::EndOp:
-      finish(rank_class, event.index, machine_.now());
+      end_op(rank_class, event.index);
       break;
     case EventKind::HoldSms:
       hold(rank_class, event.index);
@@ -522,7 +550,13 @@ void Execution::on_event(const MachineEvent& event) {
       start_meeting(event.index);
       break;
     case EventKind::EndMeeting:
-      end_meeting(event.index, machine_.now());
+      end_fluid(event.index);
+      break;
+    case EventKind::StartSend:
+      start_send(rank_class, event.index);
+      break;
+    case EventKind::EndSend:
+      end_send(rank_class, event.index);
       break;
     case EventKind::ResumeHost:
       runnable_hosts_.push_back(rank_class);
@@ -730,12 +764,16 @@ void Execution::on_ready(int rank_class, std::int32_t op) {
   }
 }
 
+double Execution::kernel_factor(int rank_class, std::int32_t op) const {
+  const RankState& owner = rank(rank_class);
+  return owner.jitter ? owner.kernel_factors[static_cast<std::size_t>(op)] : 1.0;
+}
+
 void Execution::launch_kernel(int rank_class, std::int32_t op) {
   OpState& own = state(rank_class, op);
   const auto payload = static_cast<std::size_t>(op_of(rank_class, op).payload);
-  const RankState& owner = rank(rank_class);
-  const double factor = owner.jitter ? owner.kernel_factors[static_cast<std::size_t>(op)] : 1.0;
-  own.start = own.ready + (*owner.kernels)[payload]->launch_gap * factor;
+  const KernelTime& time = *(*rank(rank_class).kernels)[payload];
+  own.start = own.ready + time.launch_gap * kernel_factor(rank_class, op);
   if (own.start > machine_.now()) {
     at(own.start, event(EventKind::StartKernel, rank_class, op));
   } else {
@@ -751,30 +789,66 @@ void Execution::start_kernel(int rank_class, std::int32_t op) {
     finish(rank_class, op, state(rank_class, op).start);
     return;
   }
-  const double factor = owner.jitter ? owner.kernel_factors[static_cast<std::size_t>(op)] : 1.0;
+  find_loads(rank_class, op);
+  const LinkBytes memory = loads_.front();
+  meter_begin(rank_class, op, {&memory, 1});
   ++outstanding_;
-  machine_.start_kernel(rank_class, time.sm_time * (factor / owner.rank->gpu_speed),
-                        owner.links.device_memory,
-                        static_cast<double>(time.memory_bytes.count()) * factor,
-                        event(EventKind::EndOp, rank_class, op));
+  machine_.start_kernel(rank_class,
+                        time.sm_time * (kernel_factor(rank_class, op) / owner.rank->gpu_speed),
+                        memory.link, memory.bytes, event(EventKind::EndOp, rank_class, op));
 }
 
 void Execution::start_copy(int rank_class, std::int32_t op) {
-  const RankState& owner = rank(rank_class);
-  const Copy& copy = owner.program->copies[static_cast<std::size_t>(op_of(rank_class, op).payload)];
-  if (copy.bytes <= Bytes(0)) {
+  const RankProgram& program = *rank(rank_class).program;
+  if (program.copies[static_cast<std::size_t>(op_of(rank_class, op).payload)].bytes <= Bytes(0)) {
     finish(rank_class, op, state(rank_class, op).start);
     return;
   }
-  const auto bytes = static_cast<double>(costs_.copy_load(copy).count());
+  find_loads(rank_class, op);
+  start_transfer(rank_class, op, loads_, event(EventKind::EndOp, rank_class, op));
+}
+
+/// A kernel or copy whose activity has ended.
+void Execution::end_op(int rank_class, std::int32_t op) {
+  find_loads(rank_class, op);
+  meter_end(rank_class, op, loads_);
+  finish(rank_class, op, machine_.now());
+}
+
+/// What a kernel puts on device memory, or a copy on slots and uplinks.
+void Execution::find_loads(int rank_class, std::int32_t op) {
+  const RankState& owner = rank(rank_class);
+  const Op& own = op_of(rank_class, op);
+  const auto payload = static_cast<std::size_t>(own.payload);
   loads_.clear();
+  if (own.kind == OpKind::Kernel) {
+    const auto bytes = static_cast<double>((*owner.kernels)[payload]->memory_bytes.count());
+    loads_.push_back({owner.links.device_memory, bytes * kernel_factor(rank_class, op)});
+    return;
+  }
+  const Copy& copy = owner.program->copies[payload];
+  const auto bytes = static_cast<double>(costs_.copy_load(copy).count());
   for (const LinkShare& link : owner.copies->links) {
     const auto index = static_cast<std::size_t>(link.link);
     if (folding_.links[index].kind != link_of(copy.direction)) continue;
     loads_.push_back({machine_links_[index], bytes * link.share});
   }
+}
+
+void Execution::start_transfer(int rank_class, std::int32_t op, std::span<const LinkBytes> loads,
+                               const MachineEvent& end) {
+  meter_begin(rank_class, op, loads);
   ++outstanding_;
-  machine_.start_transfer(loads_, event(EventKind::EndOp, rank_class, op));
+  machine_.start_transfer(loads, end);
+}
+
+/// Links are metered in the last step.
+void Execution::meter_begin(int rank_class, std::int32_t op, std::span<const LinkBytes> loads) {
+  if (is_in_last_step(rank_class, op)) meter_->begin(loads, machine_.now());
+}
+
+void Execution::meter_end(int rank_class, std::int32_t op, std::span<const LinkBytes> loads) {
+  if (is_in_last_step(rank_class, op)) meter_->end(loads, machine_.now());
 }
 
 void Execution::finish(int rank_class, std::int32_t op, Seconds time) {
@@ -868,7 +942,8 @@ void Execution::arrive_at_meeting(int rank_class, std::int32_t op) {
   for (const int r : meeting.instance->ranks) {
     state(r, member(r, meeting)).start = meeting.last_arrival;
   }
-  const Seconds transfer = meeting.last_arrival + meeting.cost->delay;
+  const Seconds delay = is_stepped(meeting) ? Seconds(0) : meeting.cost->delay;
+  const Seconds transfer = meeting.last_arrival + delay;
   if (transfer > machine_.now()) {
     at(transfer, event(EventKind::StartMeeting, 0, index));
   } else {
@@ -886,13 +961,21 @@ void Execution::hold(int rank_class, std::int32_t meeting) {
 
 void Execution::start_meeting(std::int32_t meeting) {
   const Meeting& own = meetings_[static_cast<std::size_t>(meeting)];
+  if (is_stepped(own)) return start_ring(meeting);
   find_loads(own);
   if (loads_.empty()) {
     end_meeting(meeting, own.last_arrival + own.cost->delay);
   } else {
-    ++outstanding_;
-    machine_.start_transfer(loads_, event(EventKind::EndMeeting, 0, meeting));
+    start_transfer(own.instance->ranks[0], own.call->first, loads_,
+                   event(EventKind::EndMeeting, 0, meeting));
   }
+}
+
+void Execution::end_fluid(std::int32_t meeting) {
+  const Meeting& own = meetings_[static_cast<std::size_t>(meeting)];
+  find_loads(own);
+  meter_end(own.instance->ranks[0], own.call->first, loads_);
+  end_meeting(meeting, machine_.now());
 }
 
 /// What it puts on which links of the machine.
@@ -938,6 +1021,54 @@ void Execution::end_meeting(std::int32_t meeting, Seconds time) {
       machine_.hold_sms(r, -own.cost->ctas);
     }
     finish(r, op, time);
+  }
+}
+
+// ---- Rings step by step ------------------------------------------------------------------------
+
+bool Execution::is_stepped(const Meeting& meeting) const {
+  return setup_.form == CollectiveForm::Stepped &&
+         has_ring_steps(meeting.call->call, *meeting.cost);
+}
+
+void Execution::start_ring(std::int32_t meeting) {
+  const Meeting& own = meetings_[static_cast<std::size_t>(meeting)];
+  const LinkNumbers links{folding_, machine_links_, capacities_};
+  SteppedRing& ring =
+      rings_.try_emplace(meeting, *own.instance, own.call->call, *own.cost, links).first->second;
+  senders_.clear();
+  ring.begin(senders_);
+  delay_sends(meeting);
+}
+
+/// All of `senders_` begin after the ring's delay.
+void Execution::delay_sends(std::int32_t meeting) {
+  const Seconds time = machine_.now() + rings_.at(meeting).delay();
+  for (const int sender : senders_) at(time, event(EventKind::StartSend, sender, meeting));
+}
+
+void Execution::start_send(int rank_class, std::int32_t meeting) {
+  const Meeting& own = meetings_[static_cast<std::size_t>(meeting)];
+  loads_.clear();
+  rings_.at(meeting).find_loads(rank_class, loads_);
+  if (loads_.empty()) return end_send(rank_class, meeting);
+  start_transfer(own.instance->ranks[0], own.call->first, loads_,
+                 event(EventKind::EndSend, rank_class, meeting));
+}
+
+void Execution::end_send(int rank_class, std::int32_t meeting) {
+  const Meeting& own = meetings_[static_cast<std::size_t>(meeting)];
+  SteppedRing& ring = rings_.at(meeting);
+  loads_.clear();
+  ring.find_loads(rank_class, loads_);
+  meter_end(own.instance->ranks[0], own.call->first, loads_);
+  senders_.clear();
+  ring.sent(rank_class, senders_);
+  if (ring.done()) {
+    rings_.erase(meeting);
+    end_meeting(meeting, machine_.now());
+  } else {
+    delay_sends(meeting);
   }
 }
 

@@ -19,6 +19,7 @@ struct RunSetup {
   int launch_queue_depth = 1;
   int ranks_of_a_node = 1;  ///< that share its host memory
   AllocationObserver* observer = nullptr;
+  CollectiveForm form = CollectiveForm::Fluid;
 };
 
 /// The machine has room for the folding's rank classes and links.

@@ -39,6 +39,12 @@ int program_of(const Timeline& timeline, int rank_class) {
   return timeline.ranks[static_cast<std::size_t>(rank_class)].program;
 }
 
+Seconds last_step(const Timeline& timeline) {
+  const std::size_t steps = timeline.step_ends.size();
+  if (steps == 0) return timeline.end;
+  return timeline.step_ends[steps - 1] - (steps > 1 ? timeline.step_ends[steps - 2] : Seconds(0));
+}
+
 void sort(Timeline& timeline) {
   std::sort(timeline.spans.begin(), timeline.spans.end(), [](const Span& a, const Span& b) {
     return std::tie(a.start, a.rank_class, a.stream, a.op) <

@@ -7,6 +7,7 @@
 
 #include "sim/base/ids.h"
 #include "sim/base/units.h"
+#include "sim/engine/link_traffic.h"
 
 namespace zerosim {
 
@@ -45,7 +46,11 @@ struct Timeline {
   std::vector<Seconds> step_ends;
   Seconds end{0};
   std::vector<TimelineRank> ranks;  ///< rank classes; empty: those of the Program, in its order
+  std::vector<LinkTraffic> links;   ///< in the last step; of a measured run none
 };
+
+/// From the end of the step before it, or from 0, to the end of the last step.
+[[nodiscard]] Seconds last_step(const Timeline& timeline);
 
 /// Index into Program::ranks of what a rank class runs.
 [[nodiscard]] int program_of(const Timeline& timeline, int rank_class);

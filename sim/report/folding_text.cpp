@@ -132,25 +132,6 @@ std::string by_links(const Folding& folding, const FoldingNames& names, int rank
   return text;
 }
 
-const char* kind_word(LinkClass::Kind kind, bool uplink) {
-  if (uplink) return kind == LinkClass::Kind::HostToDevice ? "uplink, down" : "uplink, up";
-  switch (kind) {
-    case LinkClass::Kind::IntraNode:
-      return "rings in a node";
-    case LinkClass::Kind::Network:
-      return "NIC";
-    case LinkClass::Kind::HostToDevice:
-      return "host to device";
-    case LinkClass::Kind::DeviceToHost:
-      return "device to host";
-    case LinkClass::Kind::DeviceMemory:
-      return "device memory";
-    case LinkClass::Kind::Fabric:
-      return "fabric";
-  }
-  return "";
-}
-
 std::string more(std::size_t all) {
   return all > kMostRows ? format("  and {} more; --json lists them\n", all - kMostRows) : "";
 }
@@ -201,7 +182,7 @@ std::string link_table(const Folding& folding) {
   for (std::size_t i = 0; i < std::min(all.size(), kMostRows); ++i) {
     const LinkRow& row = all[i];
     table.add_row({grouped(row.links), format("{}", row.classes), row.first,
-                   kind_word(row.kind, row.uplink),
+                   link_kind_word(row.kind, row.uplink),
                    format("{:.4g}", row.capacity.gb_per_second())});
   }
   return table.text() + more(all.size());
@@ -215,6 +196,25 @@ int usual_class(const Folding& folding) {
 }
 
 }  // namespace
+
+const char* link_kind_word(LinkClass::Kind kind, bool uplink) {
+  if (uplink) return kind == LinkClass::Kind::HostToDevice ? "uplink, down" : "uplink, up";
+  switch (kind) {
+    case LinkClass::Kind::IntraNode:
+      return "rings in a node";
+    case LinkClass::Kind::Network:
+      return "NIC";
+    case LinkClass::Kind::HostToDevice:
+      return "host to device";
+    case LinkClass::Kind::DeviceToHost:
+      return "device to host";
+    case LinkClass::Kind::DeviceMemory:
+      return "device memory";
+    case LinkClass::Kind::Fabric:
+      return "fabric";
+  }
+  return "";
+}
 
 std::string difference(const Folding& folding, const FoldingNames& names, int rank_class) {
   const int usual = usual_class(folding);
@@ -255,7 +255,7 @@ JsonValue folding_json(const Folding& folding, const FoldingNames& names) {
   for (const FoldedLink& link : folding.links) {
     JsonValue entry(Json::objectValue);
     entry["name"] = link.name;
-    entry["kind"] = kind_word(link.kind, link.uplink);
+    entry["kind"] = link_kind_word(link.kind, link.uplink);
     entry["bandwidth"] = link.capacity.per_second();
     entry["multiplicity"] = Json::Int64{link.multiplicity};
     links.append(std::move(entry));

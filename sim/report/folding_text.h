@@ -12,6 +12,9 @@
 
 namespace zerosim {
 
+/// "NIC", "fabric", ...
+[[nodiscard]] const char* link_kind_word(LinkClass::Kind kind, bool uplink);
+
 /// What a folding itself does not know, in its order.
 struct FoldingNames {
   std::vector<std::string> groups;  ///< names of the communicators

@@ -245,6 +245,31 @@ TEST(EngineCommunicator, CoalescedCallsAreOneKernel) {
   });
 }
 
+// NCCL chooses for the whole of a group: 40 gathers of 100 kB would each go with LL (13.5 us of
+// latency at least, 40 times the launch floor); the group of 4 MB is one Simple or LL128 kernel.
+TEST(EngineCommunicator, CoalescedCallsAreChosenForTheirTotal) {
+  isolated([] {
+    const Cluster cluster = load_cluster("dgx-a100-80", 1);
+    const CollectiveCost one =
+        collective_cost(cluster, CollectiveOp::AllGather, Bytes(100'000), {8, 1});
+    const CollectiveCost all =
+        collective_cost(cluster, CollectiveOp::AllGather, Bytes(4'000'000), {8, 1});
+    EXPECT_EQ(one.protocol, Protocol::LowLatency);
+    EXPECT_NE(all.protocol, Protocol::LowLatency);
+    RankBuilder rank;
+    OpId last;
+    for (int i = 0; i < 40; ++i) {
+      last = rank.collective(rank.world, Bytes(100'000), {}, 0, CollectiveKind::AllGather,
+                             /*group=*/3);
+    }
+    Program program = program_of({rank});
+    Engine engine(cluster);
+    const Timeline timeline = engine.run(program);
+    expect_exact(span_of(timeline, last).end, all.idle_time(cluster).count());
+    EXPECT_LT(all.idle_time(cluster) * 10, one.idle_time(cluster) * 40);
+  });
+}
+
 // Class 1 computes 3 ms before, class 0 is there at once: both start at 3 ms and end at 13.05 ms.
 TEST(EngineCommunicator, StartsWithItsLastMember) {
   isolated([] {

@@ -1,0 +1,134 @@
+#include "sim/engine/stepped_ring.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.h"
+
+namespace zerosim::internal {
+
+namespace {
+
+/// Of the delay, what the pieces of a chain fill it with at most.
+constexpr double kFillOfDelay = 0.5;
+/// Pieces of a chain for each rank between its ends, at most.
+constexpr int kMostPiecesPerRank = 2000;
+
+bool is_chain(CollectiveKind kind) {
+  return kind == CollectiveKind::Broadcast || kind == CollectiveKind::Reduce;
+}
+
+}  // namespace
+
+bool has_ring_steps(const Collective& call, const CollectiveCost& cost) {
+  return cost.algorithm == Algorithm::Ring && call.kind != CollectiveKind::AllToAll &&
+         !cost.loads.empty();
+}
+
+SteppedRing::SteppedRing(const InstanceClass& instance, const Collective& call,
+                         const CollectiveCost& cost, const LinkNumbers& links)
+    : instance_(instance), cost_(cost), links_(links), places_(instance.ranks.size()) {
+  ZS_CHECK(places_.size() > 1, "a ring of several ranks");
+  for (const RingBorder& border : instance.borders)
+    places_[place_of(border.sender)].border = &border;
+  const auto ranks = static_cast<int>(places_.size());
+  chain_ = is_chain(call.kind);
+  if (chain_) {
+    // A broadcast begins at its root, a reduction ends there.
+    const int root = call.root < 0 ? 0 : call.root;
+    cut_chain(call.kind == CollectiveKind::Broadcast ? root : root + 1);
+  } else {
+    steps_ = call.kind == CollectiveKind::AllReduce ? 2 * (ranks - 1) : ranks - 1;
+    delay_ = cost.delay / steps_;
+    for (Place& place : places_) place.sends = steps_;
+  }
+  for (const Place& place : places_) sends_left_ += place.sends;
+  delay_ = std::max(delay_, Seconds(0));
+}
+
+/// \param first  number of the rank in the group, one behind the last is the first
+void SteppedRing::cut_chain(int first) {
+  const std::size_t ranks = places_.size();
+  first_ = static_cast<std::size_t>(first) % ranks;
+  const std::size_t last = (first_ + ranks - 1) % ranks;
+  Seconds slowest{0};
+  Seconds all{0};
+  for (std::size_t place = 0; place < ranks; ++place) {
+    if (place == last) continue;
+    const Seconds own = whole_send(place);
+    slowest = std::max(slowest, own);
+    all += own;
+  }
+  const Seconds fill = all - slowest;  // of one piece
+  const Seconds room = std::max(cost_.delay, Seconds(0)) * kFillOfDelay;
+  const int most = std::max<int>(1, kMostPiecesPerRank * (static_cast<int>(ranks) - 2));
+  const bool fits = room > Seconds(0) && fill / room < most;
+  steps_ = fits ? std::max(1, static_cast<int>(std::ceil(fill / room))) : most;
+  delay_ = (cost_.delay - fill / steps_) / (steps_ + static_cast<int>(ranks) - 2);
+  for (std::size_t place = 0; place < ranks; ++place)
+    places_[place].sends = place == last ? 0 : steps_;
+}
+
+/// Of all of the bytes at once, alone.
+Seconds SteppedRing::whole_send(std::size_t place) const {
+  std::vector<LinkBytes> loads;
+  find_loads(instance_.ranks[place], loads);
+  double longest = 0;
+  for (const LinkBytes& load : loads) {
+    longest =
+        std::max(longest, load.bytes / links_.capacities[static_cast<std::size_t>(load.link)]);
+  }
+  return Seconds(longest * steps_);
+}
+
+std::size_t SteppedRing::place_of(int rank_class) const {
+  const auto found = std::lower_bound(instance_.ranks.begin(), instance_.ranks.end(), rank_class);
+  return static_cast<std::size_t>(found - instance_.ranks.begin());
+}
+
+void SteppedRing::begin(std::vector<int>& senders) {
+  for (std::size_t place = 0; place < places_.size(); ++place) start_if_ready(place, senders);
+}
+
+void SteppedRing::sent(int rank_class, std::vector<int>& senders) {
+  const std::size_t place = place_of(rank_class);
+  const std::size_t receiver = next(place);
+  places_[place].sending = false;
+  ++places_[place].sent;
+  ++places_[receiver].received;
+  --sends_left_;
+  start_if_ready(place, senders);
+  start_if_ready(receiver, senders);
+}
+
+void SteppedRing::start_if_ready(std::size_t place, std::vector<int>& senders) {
+  Place& own = places_[place];
+  if (own.sending || own.sent == own.sends) return;
+  // In its step 0 a ring's rank sends its own part, later what has come in the step before.
+  const int needed = !chain_ ? own.sent : place == first_ ? 0 : own.sent + 1;
+  if (own.received < needed) return;
+  own.sending = true;
+  senders.push_back(instance_.ranks[place]);
+}
+
+void SteppedRing::find_loads(int rank_class, std::vector<LinkBytes>& loads) const {
+  using Kind = LinkClass::Kind;
+  const RingBorder* border = places_[place_of(rank_class)].border;
+  for (const LinkLoad& load : cost_.loads) {
+    const double bytes = static_cast<double>(load.bytes.count()) / steps_;
+    if (load.kind == Kind::DeviceMemory) {
+      loads.push_back({LinkNumbers::device_memory(rank_class), bytes});
+    } else if (load.kind == Kind::IntraNode) {
+      if (border == nullptr) loads.push_back({links_.intra(rank_class), bytes});
+    } else if (border != nullptr) {
+      for (const LinkShare& link : border->links) {
+        const FoldedLink& folded = links_.folding.links[static_cast<std::size_t>(link.link)];
+        if (folded.kind == load.kind && link.share > 0) {
+          loads.push_back({links_.of(link.link), bytes * link.share});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace zerosim::internal

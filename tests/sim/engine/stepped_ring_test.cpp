@@ -1,0 +1,358 @@
+/// Rings step by step against the fluid form: how far apart the two are, alone and in contention.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "sim/base/error.h"
+#include "sim/base/text.h"
+#include "sim/engine/collective_call.h"
+#include "sim/program/build.h"
+#include "sim/strategy/strategy.h"
+#include "tests/sim/engine/engine_test_support.h"
+#include "tests/sim/engine/random_cluster.h"
+#include "tests/sim/program/models.h"
+
+namespace zerosim::testing {
+namespace {
+
+using namespace literals;
+
+constexpr double ms = 1e-3;
+constexpr double us = 1e-6;
+
+struct Both {
+  Timeline fluid, stepped;
+};
+
+/// Every rank by itself, in both forms.
+Both run_both(const Cluster& cluster, const EngineOptions& options, const Program& program) {
+  const Folding folding = fold(cluster, rank_runs(program), group_patterns(program), FoldMode::Off);
+  Engine engine(cluster, options);
+  return {engine.run(program, folding),
+          engine.run(program, folding, nullptr, 0, CollectiveForm::Stepped)};
+}
+
+double relative(Seconds found, Seconds expected) {
+  return found / expected - 1;
+}
+
+/// The largest difference of a collective's end, over its time.
+double difference_of_ends(const Both& both) {
+  double largest = 0;
+  EXPECT_EQ(both.fluid.spans.size(), both.stepped.spans.size());
+  for (const Span& fluid : both.fluid.spans) {
+    const Span& stepped = span_of(both.stepped, fluid.op, fluid.rank_class);
+    largest = std::max(largest, std::abs(relative(stepped.end, fluid.end)));
+  }
+  return largest;
+}
+
+// ---- Alone -------------------------------------------------------------------------------------
+
+/// One node of `ranks` GPUs on links of 100 GB/s, one collective of 1 GB, delay 700 us.
+Timeline stepped_alone(CollectiveKind kind, int ranks, int root = -1) {
+  Figures figures;
+  figures.delay = Seconds(700 * us);
+  const Cluster cluster = test_cluster(figures, ranks);
+  RankBuilder rank;
+  rank.collective(rank.world, 1_GB, {}, 0, kind);
+  Program program = program_of({rank});
+  program.world_size = ranks;
+  program.groups[0].size = program.groups[1].size = ranks;
+  program.ranks[0].collectives[0].root = root;
+  return run_both(cluster, options_of(figures), program).stepped;
+}
+
+// 7 steps of 100 us + 1 GB / 7 / 100 GB/s, or 14 of half of both: 0.7 + 10 ms. A chain: the fill of
+// 6 of C pieces, 6 / C x 10 ms, is at most 350 us for C = 172; then 178 sends one after the other
+// of 10 ms / 172 and (700 us - fill) / 177 ... all in all the same.
+TEST(SteppedRing, AloneIsDelayAndTransfer) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllReduce,
+        CollectiveKind::Broadcast, CollectiveKind::Reduce}) {
+    isolated([kind] { expect_exact(stepped_alone(kind, 8).end, 10.7 * ms, 1e-9); });
+  }
+}
+
+TEST(SteppedRing, ChainsBeginAndEndAtTheirRoot) {
+  for (const CollectiveKind kind : {CollectiveKind::Broadcast, CollectiveKind::Reduce}) {
+    isolated([kind] {
+      const Timeline timeline = stepped_alone(kind, 8, 3);
+      expect_exact(timeline.end, 10.7 * ms, 1e-9);
+      // All but the last of the chain send everything: behind the root, or before it.
+      const std::size_t silent = kind == CollectiveKind::Broadcast ? 2 : 3;
+      for (std::size_t link = 0; link < 24; ++link) {
+        if (timeline.links[link].kind != LinkClass::Kind::IntraNode) continue;
+        const bool is_silent = timeline.links[link].name == format("node0.gpu{}.nvlink", silent);
+        EXPECT_NEAR(timeline.links[link].bytes, is_silent ? 0 : 1e9, 1)
+            << timeline.links[link].name;
+      }
+    });
+  }
+}
+
+/// What NCCL would do at this size, taken for a ring whatever it is.
+/// \param delays  factor on the delays
+EngineOptions all_rings(const Cluster& cluster, double delays = 1) {
+  EngineOptions options = options_of({});
+  options.device_memory = {};
+  options.collective_cost = [&cluster, delays](const Collective& call, const ProcessGroup& group) {
+    CollectiveCost cost = collective_cost(cluster, collective_op(call.kind), collective_size(call),
+                                          placement(cluster, group));
+    cost.algorithm = Algorithm::Ring;
+    cost.delay = cost.delay * delays;
+    return cost;
+  };
+  return options;
+}
+
+Program one_collective(int world, CollectiveKind kind, Bytes size, int root) {
+  RankBuilder rank;
+  rank.collective(rank.world, size, {}, 0, kind);
+  Program program = program_of({rank});
+  program.world_size = world;
+  program.groups[0].size = program.groups[1].size = world;
+  program.ranks[0].collectives[0].root = root;
+  return program;
+}
+
+TEST(SteppedRing, AloneOnPresetsItIsTheFluidForm) {
+  Random random(7);
+  for (const char* preset : {"dgx-a100-80", "dgx-h100", "dgx1-v100-32"}) {
+    for (const auto& [nodes, gpus] : std::vector<std::pair<int, int>>{
+             {1, 2}, {1, 4}, {1, 8}, {2, 1}, {2, 8}, {3, 4}, {4, 2}, {4, 8}}) {
+      for (const CollectiveKind kind :
+           {CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::AllReduce,
+            CollectiveKind::Broadcast, CollectiveKind::Reduce}) {
+        const Bytes size(random.chance(30) ? 1 + random.below(100'000)
+                                           : 1 + random.below(1'000'000'000));
+        const int root = random.below(nodes * gpus);
+        SCOPED_TRACE(format("{} {} x {}, kind {}, {} bytes", preset, nodes, gpus,
+                            static_cast<int>(kind), size.count()));
+        isolated([&, nodes = nodes, gpus = gpus] {
+          const Cluster cluster = load_cluster(preset, nodes, gpus);
+          const Both both = run_both(cluster, all_rings(cluster),
+                                     one_collective(cluster.world_size(), kind, size, root));
+          EXPECT_LE(difference_of_ends(both), 1e-9);
+        });
+      }
+    }
+  }
+}
+
+// ---- In contention -----------------------------------------------------------------------------
+
+struct Call {
+  bool node = false;  ///< of each node's ranks, else of all
+  CollectiveKind kind = CollectiveKind::AllGather;
+  Bytes size;
+  int start = 0;  ///< us of host before it
+};
+
+/// Calls at once, each on its own communicator: the first of WORLD, the second of OTHER.
+Program two_calls(const Cluster& cluster, const Call& first, const Call& second) {
+  RankBuilder rank;
+  rank.collective(rank.world, first.size, {}, first.start, first.kind);
+  rank.collective(rank.other, second.size, {}, second.start, second.kind);
+  Program program = program_of({rank});
+  program.world_size = cluster.world_size();
+  program.groups[0].size = first.node ? cluster.gpus_per_node : cluster.world_size();
+  program.groups[1].size = second.node ? cluster.gpus_per_node : cluster.world_size();
+  return program;
+}
+
+const char* const kOversubscribed =
+    R"({"version": 1, "node": {"preset": "dgx-a100-80"}, "nodes": 4, "gpus_per_node": 8,
+        "fabric": {"kind": "leaf-spine", "nodes_per_leaf": 2, "oversubscription": 4}})";
+const char* const kSlowNic =
+    R"({"version": 1, "node": {"preset": "dgx-a100-80"}, "nodes": 4, "gpus_per_node": 8,
+        "perturbations": [{"link": "nic", "nodes": 1, "nics": 3, "bandwidth": 0.5}]})";
+
+Cluster one_node() {
+  return load_cluster("dgx-a100-80", 1, 8);
+}
+
+/// Both calls of a pair, stepped beside fluid: of their durations.
+std::vector<double> differences(const Cluster& cluster, double delays, const Call& first,
+                                const Call& second) {
+  const Both both =
+      run_both(cluster, all_rings(cluster, delays), two_calls(cluster, first, second));
+  std::vector<double> result;
+  for (const int op : {0, 1}) {
+    const Span& fluid = span_of(both.fluid, OpId(op));
+    const Span& stepped = span_of(both.stepped, OpId(op));
+    result.push_back(relative(stepped.end - stepped.start, fluid.end - fluid.start));
+  }
+  return result;
+}
+
+void expect_near(const std::vector<double>& found, double tolerance) {
+  for (const double one : found) EXPECT_NEAR(one, 0, tolerance);
+}
+
+Bytes megabytes(double count) {
+  return Bytes(static_cast<std::int64_t>(count * 1e6));
+}
+
+// Two communicators on one link, two on an oversubscribed spine, two on a slow NIC: sizes 0.3 : 1,
+// 1 : 1 and 2 : 1, at once and 150 us later. What is shared is shared alike, whatever the steps.
+TEST(SteppedRing, TwoCommunicatorsShareAlike) {
+  for (const std::function<Cluster()>& cluster : std::vector<std::function<Cluster()>>{
+           one_node, [] { return parse_cluster(kOversubscribed, "o"); },
+           [] { return parse_cluster(kSlowNic, "s"); }}) {
+    for (const double size : {50, 1000}) {
+      for (const double ratio : {0.3, 1.0, 2.0}) {
+        for (const int start : {0, 150}) {
+          SCOPED_TRACE(format("{} MB x {}, {} us later", size, ratio, start));
+          isolated([&] {
+            expect_near(
+                differences(cluster(), 0, {false, CollectiveKind::AllGather, megabytes(size)},
+                            {false, CollectiveKind::ReduceScatter, megabytes(size * ratio), start}),
+                1e-6);
+          });
+        }
+      }
+    }
+  }
+}
+
+// With NCCL's delays: equal calls that begin at once stay in step.
+TEST(SteppedRing, EqualCallsShareAlikeWithTheirDelays) {
+  for (const std::function<Cluster()>& cluster : std::vector<std::function<Cluster()>>{
+           one_node, [] { return parse_cluster(kOversubscribed, "o"); },
+           [] { return parse_cluster(kSlowNic, "s"); }}) {
+    for (const double size : {50, 1000}) {
+      isolated([&] {
+        const Call call{false, CollectiveKind::AllGather, megabytes(size)};
+        expect_near(differences(cluster(), 1, call, call), 1e-6);
+      });
+    }
+  }
+}
+
+// hpZ's gathers within each node beside one of the world: 8 NICs of 24 GB/s a node, NVLink 240.
+TEST(SteppedRing, NodesGatherBesideTheWorld) {
+  for (const int nodes : {2, 4}) {
+    for (const double size : {50, 1000}) {
+      for (const double ratio : {0.3, 1.0, 2.0}) {
+        SCOPED_TRACE(format("{} nodes, {} MB x {}", nodes, size, ratio));
+        isolated([&] {
+          expect_near(differences(load_cluster("dgx-a100-80", nodes, 8), 0,
+                                  {false, CollectiveKind::AllGather, megabytes(size)},
+                                  {true, CollectiveKind::AllGather, megabytes(size * ratio)}),
+                      0.02);
+        });
+      }
+    }
+  }
+}
+
+// ---- Where the two differ ----------------------------------------------------------------------
+
+// The fluid form has its delay in front, in which another call has the link alone once; step by
+// step it lies between the sends, in which another call has the link alone each time. Calls of 200
+// MB, 150 us apart: they end earlier by 5 %, and never by more than a delay.
+TEST(SteppedRing, DelaysBetweenStepsAreUsedByOthers) {
+  isolated([] {
+    const Cluster cluster = one_node();
+    const Call first{false, CollectiveKind::AllGather, megabytes(200)};
+    const Call second{false, CollectiveKind::AllGather, megabytes(200), 150};
+    const Both both = run_both(cluster, all_rings(cluster), two_calls(cluster, first, second));
+    const CollectiveCost cost =
+        collective_cost(cluster, CollectiveOp::AllGather, megabytes(200), {8, 1});
+    for (const int op : {0, 1}) {
+      const Seconds earlier =
+          span_of(both.fluid, OpId(op)).end - span_of(both.stepped, OpId(op)).end;
+      EXPECT_GT(earlier.count(), 0.03 * span_of(both.fluid, OpId(op)).end.count());
+      EXPECT_LT(earlier.count(), cost.delay.count());
+    }
+  });
+}
+
+// NVLink runs ahead of a slow border: of a ring of 4 x 4 ranks on NICs of 100 GB/s a node and
+// NVLink of 240, the last rank of a node but one has the parts of three ranks to send before it
+// waits for another node's. A short gather of each node beside it meets them all at the beginning:
+// it lasts longer by what of them comes early, at most 4 parts of 1/16 of the size at 240 GB/s.
+TEST(SteppedRing, FastLinksRunAheadOfASlowBorder) {
+  isolated([] {
+    const Cluster cluster = load_cluster("dgx-a100-80", 4, 4);
+    const double link = link_capacity(cluster, LinkClass::Kind::IntraNode).per_second();
+    const Both both =
+        run_both(cluster, all_rings(cluster, 0),
+                 two_calls(cluster, {false, CollectiveKind::AllGather, megabytes(1600)},
+                           {true, CollectiveKind::AllGather, megabytes(480)}));
+    expect_shared(span_of(both.stepped, OpId(0)).end,
+                  span_of(both.fluid, OpId(0)).end.count());  // the world's does not notice
+    const Seconds later = span_of(both.stepped, OpId(1)).end - span_of(both.fluid, OpId(1)).end;
+    EXPECT_GT(later.count(), 0.1 * span_of(both.fluid, OpId(1)).end.count());
+    EXPECT_LT(later.count(), 4 * 100e6 / link);
+  });
+}
+
+// ---- Device memory -----------------------------------------------------------------------------
+
+/// Kernels of 5 ms of SMs and `memory` on the first `ranks` of 8 ranks beside a gather of 1 GB.
+std::vector<double> beside_kernels(int ranks, Bytes memory, std::int64_t memory_bytes_per_byte) {
+  Figures figures;
+  figures.memory_bytes_per_byte = memory_bytes_per_byte;
+  RankBuilder with;
+  RankBuilder without;
+  const OpId call = with.collective(with.world, 1_GB, {}, 0, CollectiveKind::AllGather);
+  without.collective(without.world, 1_GB, {}, 0, CollectiveKind::AllGather);
+  const OpId kernel = with.kernel(with.compute, Seconds(5 * ms), memory);
+  std::vector<RankBuilder> builders(static_cast<std::size_t>(ranks), with);
+  if (ranks < 8) builders.push_back(without);
+  const Both both = run_both(test_cluster(figures), options_of(figures), program_of(builders));
+  return {relative(span_of(both.stepped, call).end, span_of(both.fluid, call).end),
+          relative(span_of(both.stepped, kernel).end, span_of(both.fluid, kernel).end)};
+}
+
+// The link sets the gather's rate (6 GB of memory for 1 GB: the probe of engine_oracle_test), or
+// device memory does, which it shares with kernels (40 GB); of all ranks, or of one, which all wait
+// for.
+TEST(SteppedRing, KernelsBesideAGatherShareDeviceMemory) {
+  for (const int ranks : {1, 3, 8}) {
+    for (const std::int64_t bytes : {6, 40}) {
+      for (const Bytes memory : {5_GB, 30_GB, 90_GB}) {
+        SCOPED_TRACE(format("{} ranks, {} of {}", ranks, bytes, memory.count()));
+        isolated([&] { expect_near(beside_kernels(ranks, memory, bytes), 0.02); });
+      }
+    }
+  }
+}
+
+// ---- A step of ZeRO-3 --------------------------------------------------------------------------
+
+double step_difference(const char* preset, int partition) {
+  const Cluster cluster = load_cluster(preset, 2, 4);
+  Strategy strategy = named_strategy("zero3", {}, cluster.world_size());
+  strategy.zero.param_persistence_threshold = 0;
+  strategy.zero.hpz_partition_size = partition;
+  BatchShape batch;
+  batch.sequence = 512;
+  const Program program = build_program(test::llama({4096, 11008, 4096, 32000, 4, 128}), strategy,
+                                        batch, {cluster.world_size(), 2, 1});
+  const Both both = run_both(cluster, EngineOptions{}, program);
+  const double difference = relative(last_step(both.stepped), last_step(both.fluid));
+  std::printf("ZeRO-3 on 2 x 4 of %s%s: fluid %.4f ms, stepped %.4f ms, %+.3f %%\n", preset,
+              partition > 1 ? ", hpZ" : "", last_step(both.fluid).count() * 1e3,
+              last_step(both.stepped).count() * 1e3, difference * 100);
+  return difference;
+}
+
+TEST(SteppedRing, AStepOfZero3) {
+  for (const char* preset : {"dgx-a100-80", "dgx-h100"}) {
+    for (const int partition : {1, 4}) {
+      isolated([&] { EXPECT_NEAR(step_difference(preset, partition), 0, 0.02); });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zerosim::testing
