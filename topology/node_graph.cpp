@@ -282,6 +282,7 @@ bool is_near(const NodeGraph& graph, int gpu, int nic) {
 std::vector<int> near_nics(const NodeGraph& graph, int gpus) {
   std::vector<int> all, near;
   for (int nic = 0; find_device(graph, DeviceKind::Nic, nic); ++nic) {
+    if (graph[device(graph, DeviceKind::Nic, nic)].off) continue;
     all.push_back(nic);
     bool found = false;
     for (int gpu = 0; gpu < gpus && !found; ++gpu) found = is_near(graph, gpu, nic);

@@ -112,7 +112,7 @@ struct UsedNics {
 /// Of the NICs that one of these GPUs reaches without passing a CPU, or over C2C and its own CPU
 /// (of all, if none is so near) those of one speed or more, where speed x number is largest: NCCL's
 /// channels all have one speed. A NIC is as fast as its port, or as its link to the host if that is
-/// slower or the port unknown.
+/// slower or the port unknown. Those that are off do not count.
 [[nodiscard]] UsedNics used_nics(const NodeGraph& graph, int gpus);
 /// How many these are.
 [[nodiscard]] int reachable_nics(const NodeGraph& graph, int gpus);
