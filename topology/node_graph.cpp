@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -529,6 +530,17 @@ std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int ind
     if (above.kind == DeviceKind::PcieSwitch) switches.push_back(above.index);
   }
   return switches;
+}
+
+int gpus_per_host_link(const NodeGraph& graph, int gpus) {
+  std::map<int, int> users;  // of a switch's uplink
+  int most = 1;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    for (const int above : switches_above(graph, DeviceKind::Gpu, gpu)) {
+      most = std::max(most, ++users[above]);
+    }
+  }
+  return most;
 }
 
 int mesh_rings(std::span<const NvLinkPair> mesh, int gpus) {

@@ -132,6 +132,9 @@ struct HostLink {
 /// PCIe switches between a device and its CPU, the nearest first.
 [[nodiscard]] std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int index);
 
+/// How many of the first `gpus` GPUs share the most crowded link between a GPU and its CPU.
+[[nodiscard]] int gpus_per_host_link(const NodeGraph& graph, int gpus);
+
 /// The search for rings of a mesh takes no more GPUs.
 constexpr int kMaxMeshGpus = 8;
 
