@@ -97,7 +97,8 @@ std::string stage(Cluster& cluster, double part) {
   const double each = part * host * cluster.gpus_per_node / nics_in_use(cluster);
   const double before = node.nic_bandwidth.per_second() * node.nic_efficiency;
   node.nic_efficiency = std::min(before, each) / node.nic_bandwidth.per_second();
-  return format("{:.3g} of {:.3g} GB/s an adapter", std::min(before, each) * 1e-9, before * 1e-9);
+  if (each >= before) return "which keeps up";
+  return format("{:.3g} of {:.3g} GB/s an adapter", each * 1e-9, before * 1e-9);
 }
 
 /// Number of a name's end: 7 of "mlx5_7"; -1: it has none.
