@@ -168,6 +168,8 @@ struct NcclGraph {
   bool ll128 = true;                ///< needs NVLink-like ordering
   bool inter_ll128 = true;          ///< and a NIC within PXB of the GPU; counts only with `ll128`
   bool tree_on_one_gpu = false;     ///< all NIC traffic of a node passes one GPU ("TREE" pattern)
+  /// Least time on one node with a process for each GPU (nccl_cost.md section 7.1, T_floor; its 48
+  /// us of V100 and 42 of eight PCIe cards are those of one process for all: LaunchMode).
   double launch_floor_all_reduce_us = 25;
   double launch_floor_other_us = 16;
   double inter_floor_us = 0;            ///< least time of any operation when nodes > 1: TCPX

@@ -31,7 +31,8 @@ constexpr int kMaxChannels = 64;
 // percentile of the error of these machines: A100, V100 and RTX 2080 Ti nodes; pairs of A100
 // (InfiniBand, EFA), H100 (EFA, TCPX) and B200 (InfiniBand, RoCE); one GB200 rack. Held for
 // validation: nodes of H100, H200, H20, B200, RTX 3090, 4090 and 5090; pairs of A100, H100 and
-// H200 on RoCE; 4 x B200 on EFA; 12 x H100 with SHARP; 2 and 20 GB200 racks. Left out of both, as
+// H200 on RoCE; 4 x B200 on EFA; 12 x H100 with SHARP; 2 and 20 GB200 racks (but kMostHeads). What a
+// constant of a link (nccl_graph.cpp) or a line below names as its source is read off that. Left out of both, as
 // their notes say that something else ran or failed: dgx2_v100_12gpu_*, rtx4090_2gpu_host_*,
 // p5_2n_efa_eks_*. README.md has the errors.
 
@@ -397,7 +398,11 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
 }
 
 Seconds CollectiveCost::idle_time(const Cluster& cluster) const {
-  return delay + longest_load(*this, cluster);
+  return delay + transfer_time(cluster);
+}
+
+Seconds CollectiveCost::transfer_time(const Cluster& cluster) const {
+  return longest_load(*this, cluster);
 }
 
 }  // namespace zerosim

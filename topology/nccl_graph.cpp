@@ -94,13 +94,16 @@ double nccl_pcie_gbps(BytesPerSecond peak) {
   return 24 * peak.gb_per_second() / kGen4;
 }
 
-/// busbw through host memory as a share of NCCL's PCIe figure, by generation of the slot: 4.9 GB/s
-/// on PCIe 3, 14.5 to 16 on PCIe 4 (nccl_cost.md 7.1, 7.2), 27.3 on PCIe 5 (nccl-tests issue 287).
-double host_staged_share(BytesPerSecond slot) {
-  constexpr BytesPerSecond kPcie3{20e9};  // between 15.75 and 31.5
-  constexpr BytesPerSecond kPcie4{40e9};  // between 31.5 and 63
-  if (slot < kPcie3) return 4.9 / 12;
-  return slot < kPcie4 ? 15.0 / 24 : 27.3 / 48;
+/// NCCL's idea of rings through host memory as a share of its PCIe figure: 14.5 to 16 GB/s on PCIe
+/// 4 (nccl_cost.md 7.2).
+constexpr double kHostStagedShare = 15.0 / 24;
+
+/// What large rings through host memory reach of that, by the card's generation: 4.9 GB/s on PCIe 3
+/// and 15 on PCIe 4 (nccl_cost.md 7.1, 7.2), 27.3 on PCIe 5 (rtx5090_4gpu_pcie5_allreduce). A newer
+/// card in an old slot counts as newer: 15.75 GB/s are also half of a slot of PCIe 4.
+double host_staged_efficiency(const GpuSpec& gpu) {
+  if (gpu.pcie_generation <= 3) return 4.9 / 7.5;
+  return gpu.pcie_generation == 4 ? 1 : 27.3 / 30;
 }
 
 /// What NVLS heads may take of a GPU's NVLinks: 8 x 40 of 371 GB/s on H100, 8 x 80 of 722 on B200
@@ -123,7 +126,7 @@ Channels intra_channels(IntraNode intra, const NodeShape& shape, const GpuSpec& 
     case IntraNode::Pcie:
       return {2, nccl_pcie_gbps(shape.pcie) / 2};
     case IntraNode::PcieHostStaged:
-      return {2, host_staged_share(shape.pcie) * nccl_pcie_gbps(shape.pcie) / 2};
+      return {2, kHostStagedShare * nccl_pcie_gbps(shape.pcie) / 2};
   }
   return {};
 }
@@ -141,20 +144,6 @@ double class_kappa(bool has_nvlink, const GpuSpec& gpu) {
 /// where NCCL counts 6 x 20; A100 (230 to 235 of 240) and newer reach about what NCCL counts.
 double nvlink_ring_efficiency(const GpuSpec& gpu) {
   return gpu.compute_capability < 80 ? 130.0 / 120 : 1;
-}
-
-/// nccl_cost.md section 7.1, T_floor: launching on all GPUs of one node.
-void set_launch_floors(NcclGraph& graph, bool has_nvlink, const GpuSpec& gpu, int gpus) {
-  if (!has_nvlink) {
-    graph.launch_floor_all_reduce_us = gpus <= 4 ? 18 : 42;
-    graph.launch_floor_other_us = graph.launch_floor_all_reduce_us;
-  } else if (gpu.compute_capability < 80) {
-    graph.launch_floor_all_reduce_us = 48;
-    graph.launch_floor_other_us = 48;
-  } else {
-    graph.launch_floor_all_reduce_us = 25;
-    graph.launch_floor_other_us = 16;
-  }
 }
 
 /// Where rings are found NCCL raises the speed of trees inside the nodes along the menu, until it
@@ -253,15 +242,18 @@ void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, c
                     int gpus, int gpus_per_host_link) {
   const bool has_nvlink = intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
   Channels channels = intra_channels(intra, shape, gpu, gpus);
-  if (intra == IntraNode::PcieHostStaged) channels.gbps /= gpus_per_host_link;
+  // A mesh without rings over its GPUs really goes through further GPUs (five of eight V100 reach
+  // 37 GB/s, vTrain's tables), which is not modelled: host memory at its best stands for it.
+  const bool staged_by_design = intra == IntraNode::PcieHostStaged && shape.mesh.empty();
+  if (staged_by_design) channels.gbps /= gpus_per_host_link;
   graph.ring_channels = channels.count;
   graph.ring_channel_gbps = channels.gbps;
   graph.ring_efficiency = has_nvlink ? nvlink_ring_efficiency(gpu) : 1;
   graph.ctas = channel_ctas(channels.count);
   graph.staged = intra == IntraNode::PcieHostStaged;
+  if (staged_by_design) graph.ring_efficiency = host_staged_efficiency(gpu);
   graph.ll128 = has_nvlink && gpu.compute_capability >= 70;
   graph.kappa = class_kappa(has_nvlink, gpu);
-  set_launch_floors(graph, has_nvlink, gpu, gpus);
   const bool in_switch = intra == IntraNode::NvSwitch;
   set_nvls(graph, gpu, in_switch ? nccl_nvlink_gbps(gpu, shape.nvswitch) : 0, in_switch ? gpus : 0);
 }

@@ -75,7 +75,7 @@ class MachineFinder {
     if (spread_.nodes > 1) add_nics(json["node"], preset);
     json["nodes"] = spread_.nodes;
     json["gpus_per_node"] = spread_.gpus_per_node;
-    if (link_.in_network_reduction) json["fabric"]["sharp"] = true;
+    if (reduces_in_network()) json["fabric"]["sharp"] = true;
     return json;
   }
 
@@ -103,10 +103,24 @@ class MachineFinder {
     if (spread_.nodes > 1 && !link_.network) {
       told.emplace_back("network: the preset's, as nothing says otherwise");
     }
+    if (reduces_in_network()) {
+      told.emplace_back("switches between the nodes reduce (SHARP), as is stated");
+    }
+    if (cards_share_slots()) {
+      told.emplace_back("PCIe 3 CPUs: two cards below each switch, as lanes do not suffice");
+    }
     return told;
   }
 
  private:
+  /// SHARP is InfiniBand's; on one node the word means NVLS.
+  [[nodiscard]] bool reduces_in_network() const {
+    if (!link_.in_network_reduction || spread_.nodes == 1) return false;
+    if (link_.network) return link_.network->kind == NetworkKind::InfiniBand;
+    const Machine* preset = best_preset();
+    return preset != nullptr && preset->network == NetworkKind::InfiniBand;
+  }
+
   /// The version that instances with such GPUs have: p4d; p5; p5en, p6.
   [[nodiscard]] NetworkKind usual_efa(BytesPerSecond adapter) const {
     if (gpu_.compute_capability < 90) return NetworkKind::EfaV1;

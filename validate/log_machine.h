@@ -15,6 +15,10 @@
 /// the one with just as many GPUs, else the first. Its adapters are replaced where others are
 /// stated. Where no preset has the GPU the node is spelled out as in a cluster file.
 ///
+/// How it was launched is what the log says (`ranks_per_process`); where it does not, one process
+/// for all GPUs of one node, a process for each between nodes. Logs of old releases with several
+/// GPUs a process were launched as a group (LaunchMode).
+///
 /// Skipped with a reason: AMD's GPUs (RCCL is no NCCL), GPUs and networks that are not known, ranks
 /// that are not nodes x GPUs.
 #pragma once
@@ -37,8 +41,8 @@ struct LogMachineOptions {
   std::string cluster;  ///< a preset or file; "": found out
   int nodes = -1;       ///< -1: found out
   int gpus_per_node = -1;
-  Environment environment{};  ///< NCCL_* variables that the runs had
   Calibration calibration{};  ///< of predictions; empty: the model
+  Environment environment{};  ///< NCCL_* variables that the runs had
 };
 
 /// A row of INDEX.csv.

@@ -18,7 +18,6 @@ class ValidateCollectivesCommand : public Command {
     add_log_machine_flags(app, machine_);
     app.add_option("--calibration", calibration_,
                    "Predict with the constants of this file (zerosim calibrate)");
-    app.add_option("--env", environment_, "Environment of the runs, of all logs: NCCL_* variables");
     app.add_option("--tolerance", tolerance_,
                    "Largest median of the absolute errors (default: 0.10)");
     app.add_option("--tolerance-p90", tolerance_p90_,
@@ -32,7 +31,6 @@ class ValidateCollectivesCommand : public Command {
                                         parse_non_negative(tolerance_p90_, "--tolerance-p90")};
     LogMachineOptions options = log_machine_options(machine_);
     if (!calibration_.empty()) options.calibration = read_calibration(calibration_);
-    if (!environment_.empty()) options.environment = read_environment(environment_);
     const CollectiveValidation validation = validate_collectives(paths_, options);
     if (json_) {
       print(collectives_json(validation));
@@ -46,7 +44,6 @@ class ValidateCollectivesCommand : public Command {
   std::vector<std::string> paths_;
   LogMachineFlags machine_;
   std::string calibration_;
-  std::string environment_;
   std::string tolerance_ = "0.10";
   std::string tolerance_p90_ = "0.35";
   bool sizes_ = false;
