@@ -122,9 +122,13 @@
 #include "sim/base/units.h"
 #include "topology/fabric.h"
 #include "topology/gpu.h"
+#include "topology/nccl_settings.h"
 #include "topology/perturbation.h"
 
 namespace zerosim {
+
+/// Adapters between nodes (nccl_graph.h).
+enum class NetworkKind;
 
 enum class DeviceKind { Gpu, NvSwitch, PcieSwitch, Cpu, Nic };
 /// C2c: between a Grace CPU and its GPU.
@@ -138,6 +142,7 @@ struct Device {
   int index = 0;  ///< among its kind
   int numa = 0;
   BytesPerSecond port{};  ///< peak of a NIC, one direction; 0: not known
+  bool off = false;       ///< a NIC that no job may use (NCCL_IB_HCA)
 };
 struct Link {
   LinkKind kind = LinkKind::NvLink;
@@ -156,6 +161,7 @@ struct NcclGraph {
   double inter_ring_channel_gbps = 0;  ///< GB/s of one channel when nodes > 1
   double inter_tree_channel_gbps = 0;  ///< of trees inside each of two nodes; 0: as rings
   bool staged = false;                 ///< GPUs of a node reach each other through host memory
+  bool over_nics = false;              ///< GPUs of a node reach each other through its NICs
   int nvls_heads = 0;                  ///< 0: no in-switch reduction
   double nvls_head_gbps = 0;
   double inter_nvls_head_gbps = 0;  ///< GB/s of one head when nodes > 1
@@ -184,6 +190,7 @@ struct NodeTemplate {
   int nics = 0;
   BytesPerSecond nic_bandwidth;          ///< peak, one NIC, one direction
   double nic_efficiency = 1.0;           ///< achieved / peak (topologies.md section 1)
+  NetworkKind network{};                 ///< counts if there are NICs
   BytesPerSecond host_link;              ///< PCIe host <-> one GPU, achieved
   Bytes host_memory;                     ///< 0: not known
   BytesPerSecond host_memory_bandwidth;  ///< peak, all sockets; 0: not known
@@ -222,6 +229,8 @@ struct Cluster {
   /// Where NVLinks are lost (nccl_graph.h, `settle_nccl`): NCCL uses no more of any node than the
   /// worst one has.
   std::optional<SettledNccl> settled;
+  /// Of the job's environment, no part of a cluster file.
+  NcclSettings nccl_settings;
 
   [[nodiscard]] const NcclGraph& nccl() const { return settled ? settled->graph : node.nccl; }
   [[nodiscard]] IntraNode intra() const { return settled ? settled->intra : node.intra; }

@@ -122,12 +122,42 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   q.generation = &nccl::generation_of(cluster.gpu());
   q.pcie = intra == IntraNode::Pcie || intra == IntraNode::PcieHostStaged;
   q.nvswitch = intra == IntraNode::NvSwitch;
-  q.sharp = cluster.fabric.sharp;
+  q.sharp = cluster.fabric.sharp && cluster.nccl_settings.collnet;
+  q.allowed = cluster.nccl_settings.of(op);
+  q.threads = cluster.nccl_settings.threads;
   q.amd = cluster.node.cpu == "amd";
   q.graph = cluster.nccl();
   q.extra_network_latency = q.graph.extra_network_latency_us;
   join_heads(cluster, q.graph);
   if (!q.one_node()) set_network(cluster, group, q);
+  if (!cluster.nccl_settings.nvls) q.graph.nvls_heads = 0;
+  return q;
+}
+
+/// With the channels that the environment leaves (nccl_settings.h).
+Question with_channels(const NcclSettings& settings, Question q) {
+  NcclGraph& graph = q.graph;
+  const int most = settings.max_channels;
+  if (most > 0) {
+    if (!q.pcie || graph.over_nics) graph.ring_channels = std::min(graph.ring_channels, most);
+    graph.inter_ring_channels = std::min(graph.inter_ring_channels, most);
+    const double heads = std::min(1.0, static_cast<double>(most) / std::max(1, graph.nvls_heads));
+    graph.nvls_head_gbps *= heads;
+    graph.inter_nvls_head_gbps *= heads;
+    graph.ctas = std::min(graph.ctas, most);
+    graph.inter_ctas = std::min(graph.inter_ctas, most);
+  }
+  graph.ctas = std::max(graph.ctas, settings.min_channels);
+  graph.inter_ctas = std::max(graph.inter_ctas, settings.min_channels);
+  return q;
+}
+
+/// What NCCL chooses from. Where nothing that is allowed does the operation, rings do, with the
+/// protocols that are allowed for them, as before NCCL 2.24; later ones fail.
+Question with_fallback(Question q) {
+  if (nccl::has_choice(q)) return q;
+  q.allowed.algorithms[at(Algorithm::Ring)] = true;
+  if (!nccl::has_choice(q)) q.allowed.protocols[at(Protocol::Simple)] = true;
   return q;
 }
 
@@ -334,17 +364,22 @@ Bytes ring_bytes_sent(CollectiveOp op, Bytes size, int ranks) {
 
 Seconds nccl_predicted_time(const Cluster& cluster, CollectiveOp op, Bytes size,
                             const CollectiveGroup& group, Algorithm algorithm, Protocol protocol) {
-  const Question q = question(cluster, op, size, group);
+  const Question q = with_channels(cluster.nccl_settings, question(cluster, op, size, group));
   return Seconds(nccl::line(q, {algorithm, protocol}).time(q.size) * 1e-6);
+}
+
+bool has_nccl_choice(const Cluster& cluster, CollectiveOp op, const CollectiveGroup& group) {
+  return nccl::has_choice(question(cluster, op, Bytes(1), group));
 }
 
 CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes size,
                                const CollectiveGroup& group) {
   CollectiveCost cost;
-  const Question nominal = question(cluster, op, size, group);
+  const Question nominal = with_fallback(question(cluster, op, size, group));
   if (group.ranks == 1 || size == Bytes(0)) return cost;
-  const Choice choice = nccl::choose(nominal);
-  const Question q = real(group, nominal);
+  const NcclSettings& settings = cluster.nccl_settings;
+  const Choice choice = nccl::choose(with_channels(settings, nominal));
+  const Question q = with_channels(settings, real(group, nominal));
   const Parts time = time_parts(q, choice, group.launch);
   cost.algorithm = choice.algorithm;
   cost.protocol = choice.protocol;
@@ -363,7 +398,11 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
 }
 
 Seconds CollectiveCost::idle_time(const Cluster& cluster) const {
-  return delay + longest_load(*this, cluster);
+  return delay + transfer_time(cluster);
+}
+
+Seconds CollectiveCost::transfer_time(const Cluster& cluster) const {
+  return longest_load(*this, cluster);
 }
 
 }  // namespace zerosim

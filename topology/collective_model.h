@@ -29,6 +29,10 @@
 /// Where InfiniBand's switches reduce (Fabric::sharp), all-reduces have NVLS over nodes and
 /// CollNet; with one GPU a node gathers and scatters have PAT.
 ///
+/// NCCL_* variables of the job (Cluster::nccl_settings, nccl_settings.h) take pairs and channels
+/// away. A collective that few channels make slow still counts as one that fills the links: two at
+/// once share what one could have had.
+///
 /// Not modelled: tuner plugins, SHARP's all-gather and reduce-scatter, user-registered buffers.
 #pragma once
 
@@ -89,6 +93,8 @@ struct CollectiveCost {
   /// Without contention: delay + the longest of the loads, device memory at 0.85 of its datasheet
   /// rate. A fabric narrower than the NICs is for the engine to find out.
   [[nodiscard]] Seconds idle_time(const Cluster& cluster) const;
+  /// The same without the delay.
+  [[nodiscard]] Seconds transfer_time(const Cluster& cluster) const;
 };
 
 /// \param size  the full vector as nccl-tests counts it: the gathered output of an all-gather, the
@@ -103,6 +109,11 @@ struct CollectiveCost {
 [[nodiscard]] Seconds nccl_predicted_time(const Cluster& cluster, CollectiveOp op, Bytes size,
                                           const CollectiveGroup& group, Algorithm algorithm,
                                           Protocol protocol);
+
+/// Whether NCCL has a pair for the operation that the environment allows (Cluster::nccl_settings).
+/// If not, `collective_cost` takes rings, as NCCL did before 2.24; later ones fail.
+[[nodiscard]] bool has_nccl_choice(const Cluster& cluster, CollectiveOp op,
+                                   const CollectiveGroup& group);
 
 /// Bytes that each rank sends, ring counting (section 1): of a size that the ranks do not divide,
 /// the rank with most, whole bytes.

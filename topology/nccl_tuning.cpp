@@ -91,10 +91,12 @@ bool is_available(const Question& q, Algorithm algorithm, Protocol protocol) {
   if (q.op == CollectiveOp::AllToAll) {
     return algorithm == Algorithm::Ring && protocol == Protocol::Simple;
   }
+  if (!q.allowed.algorithms[at(algorithm)] || !q.allowed.protocols[at(protocol)]) return false;
   if (!has_algorithm(q, algorithm)) return false;
   if (protocol == Protocol::Simple) return true;
   if (algorithm != Algorithm::Ring && algorithm != Algorithm::Tree) return false;
-  const bool ordered = q.graph.ll128 && (q.one_node() || q.graph.inter_ll128);
+  const bool ordered =
+      q.allowed.ll128_forced || (q.graph.ll128 && (q.one_node() || q.graph.inter_ll128));
   return protocol == Protocol::LowLatency || ordered;
 }
 
@@ -186,6 +188,12 @@ double network_latency(const Question& q, Algorithm algorithm, Protocol protocol
          q.switch_latency;
 }
 
+/// One step inside a node.
+double intra_latency(const Question& q, Algorithm algorithm, Protocol protocol) {
+  if (q.graph.over_nics) return network_latency(q, algorithm, protocol);
+  return (q.pcie ? kPcieLatency : kNvLinkLatency)[at(algorithm)][at(protocol)];
+}
+
 double ring_latency(const Question& q, Protocol protocol, double intra, double network) {
   if (q.op == CollectiveOp::AllToAll) return intra + (q.one_node() ? 0 : network);
   if (q.is_pipeline()) return q.one_node() ? intra : network;  // all channels in the same GPU order
@@ -204,9 +212,8 @@ double plateau(const Question& q, Algorithm algorithm, Protocol protocol) {
 }
 
 double latency(const Question& q, Algorithm algorithm, Protocol protocol) {
-  const auto& hardware = q.pcie ? kPcieLatency : kNvLinkLatency;
   const double base = kBaseLatency[at(algorithm)][at(protocol)];
-  const double intra = hardware[at(algorithm)][at(protocol)];
+  const double intra = intra_latency(q, algorithm, protocol);
   const double network = network_latency(q, algorithm, protocol);
   // NCCL's log2 of an integer rounds down.
   const int hops = static_cast<int>(std::bit_width(static_cast<unsigned>(q.nodes))) - 1;
@@ -257,13 +264,14 @@ double kept_channels(const Question& q, const Choice& choice, int most) {
   const bool counts_ranks =
       choice.algorithm == Algorithm::Ring && choice.protocol == Protocol::LowLatency;
   if (counts_ranks) bytes_a_thread *= q.ranks;
-  const double wanted = q.size / (kThreads[at(choice.protocol)] * bytes_a_thread);
+  const bool given = q.threads > 0 && choice.protocol != Protocol::LowLatency128;
+  const double threads = given ? q.threads : kThreads[at(choice.protocol)];
+  const double wanted = q.size / (threads * bytes_a_thread);
   return std::clamp<double>(wanted, 1, std::max(1, most));
 }
 
 double pipeline_latency(const Question& q, const Choice& choice) {
-  const auto& hardware = q.pcie ? kPcieLatency : kNvLinkLatency;
-  const double intra = hardware[at(Algorithm::Ring)][at(choice.protocol)];
+  const double intra = intra_latency(q, Algorithm::Ring, choice.protocol);
   const double network = q.one_node() ? 0 : network_latency(q, Algorithm::Ring, choice.protocol);
   return kBaseLatency[at(Algorithm::Ring)][at(choice.protocol)] + (q.ranks - q.nodes) * intra +
          (q.nodes - 1) * network;
@@ -273,6 +281,13 @@ Line line(const Question& q, const Choice& choice) {
   const auto [algorithm, protocol] = choice;
   if (!is_available(q, algorithm, protocol)) return {};
   return {latency(q, algorithm, protocol), algorithm_bandwidth(q, algorithm, protocol)};
+}
+
+bool has_choice(const Question& q) {
+  return std::any_of(kAlgorithms.begin(), kAlgorithms.end(), [&](Algorithm algorithm) {
+    return std::any_of(kProtocols.begin(), kProtocols.end(),
+                       [&](Protocol protocol) { return is_available(q, algorithm, protocol); });
+  });
 }
 
 Choice choose(const Question& q) {

@@ -46,6 +46,8 @@ struct Question {
   double extra_network_latency = 0;  ///< us; twice for Simple
   double switch_latency = 0;         ///< us, once
   NcclGraph graph;
+  NcclAllowed allowed;  ///< of this operation
+  int threads = 0;      ///< of a block, LL and Simple; 0: the usual ones
 
   [[nodiscard]] bool one_node() const { return nodes == 1; }
   [[nodiscard]] int gpus() const { return (ranks + nodes - 1) / nodes; }  ///< of one node
@@ -99,6 +101,9 @@ struct Choice {
 
 /// NCCL's expectation of one pair, without floor and bend.
 [[nodiscard]] Line line(const Question& q, const Choice& choice);
+
+/// Whether some allowed pair does the operation.
+[[nodiscard]] bool has_choice(const Question& q);
 
 /// The least predicted time; the first of equals in the order of the enumerations.
 [[nodiscard]] Choice choose(const Question& q);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -282,6 +283,7 @@ bool is_near(const NodeGraph& graph, int gpu, int nic) {
 std::vector<int> near_nics(const NodeGraph& graph, int gpus) {
   std::vector<int> all, near;
   for (int nic = 0; find_device(graph, DeviceKind::Nic, nic); ++nic) {
+    if (graph[device(graph, DeviceKind::Nic, nic)].off) continue;
     all.push_back(nic);
     bool found = false;
     for (int gpu = 0; gpu < gpus && !found; ++gpu) found = is_near(graph, gpu, nic);
@@ -520,13 +522,22 @@ BytesPerSecond slowest_host_path(const NodeGraph& graph, int gpus) {
   return slowest;
 }
 
+std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int index) {
+  std::vector<int> switches;
+  for (const Edge& edge : links_up(graph, device(graph, kind, index))) {
+    // Parents were added before their children.
+    const Device& above = graph[std::min(boost::source(edge, graph), boost::target(edge, graph))];
+    if (above.kind == DeviceKind::PcieSwitch) switches.push_back(above.index);
+  }
+  return switches;
+}
+
 int gpus_per_host_link(const NodeGraph& graph, int gpus) {
-  std::vector<int> users(boost::num_vertices(graph));  // of the link above a vertex
+  std::map<int, int> users;  // of a switch's uplink
   int most = 1;
   for (int gpu = 0; gpu < gpus; ++gpu) {
-    for (const Edge& edge : links_up(graph, device(graph, DeviceKind::Gpu, gpu))) {
-      most =
-          std::max(most, ++users[std::max(boost::source(edge, graph), boost::target(edge, graph))]);
+    for (const int above : switches_above(graph, DeviceKind::Gpu, gpu)) {
+      most = std::max(most, ++users[above]);
     }
   }
   return most;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "sim/analysis/nccl_environment.h"
 #include "sim/base/error.h"
 #include "sim/base/json.h"
 #include "sim/base/text.h"
@@ -438,6 +439,9 @@ LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
                           const LogMachineOptions& options) {
   try {
     LogMachine machine = found(log, row, options);
+    for (std::string& told : follow_nccl_variables(options.environment, *machine.cluster)) {
+      machine.assumptions.push_back(std::move(told));
+    }
     machine.group = whole_cluster(*machine.cluster);
     set_launch(log, machine);
     return machine;

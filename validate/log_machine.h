@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/environment.h"
 #include "topology/calibration.h"
 #include "topology/cluster.h"
 #include "topology/collective_model.h"
@@ -41,6 +42,7 @@ struct LogMachineOptions {
   int nodes = -1;       ///< -1: found out
   int gpus_per_node = -1;
   Calibration calibration{};  ///< of predictions; empty: the model
+  Environment environment{};  ///< NCCL_* variables that the runs had
 };
 
 /// A row of INDEX.csv.
@@ -67,7 +69,7 @@ struct LogMachine {
 };
 
 /// \param row  null: the log is in no index
-/// \throws ConfigError  if the user's cluster cannot be read
+/// \throws ConfigError  if the user's cluster cannot be read; as follow_nccl_variables
 [[nodiscard]] LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
                                         const LogMachineOptions& options);
 

@@ -13,7 +13,7 @@
 namespace zerosim {
 
 /// "NIC", "fabric", ...
-[[nodiscard]] const char* link_kind_word(LinkClass::Kind kind);
+[[nodiscard]] const char* link_kind_word(LinkClass::Kind kind, bool uplink);
 
 /// What a folding itself does not know, in its order.
 struct FoldingNames {

@@ -131,6 +131,7 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   node.nics = machine.shape.nics;
   node.nic_bandwidth = machine.nic_bandwidth;
   node.nic_efficiency = machine.nic_efficiency;
+  node.network = machine.network;
   node.host_link = machine.host_link;
   node.host_memory = machine.host_memory;
   node.host_memory_bandwidth = machine.host_memory_bandwidth;
