@@ -38,15 +38,17 @@ CollectiveGroup group_of(const CalibratedCollective& entry) {
   CollectiveGroup group;
   group.ranks = entry.ranks;
   group.nodes = entry.nodes;
+  group.launch = entry.launch;
   return group;
 }
 
-/// As many ranks and nodes, by all adapters, as logs are measured.
+/// As many ranks and nodes, launched alike, by all adapters, as logs are measured.
 bool is_of(const CalibratedCollective& entry, const Cluster& cluster,
            const CollectiveGroup& group) {
   const int all = nics_in_use(cluster) * std::max(1, cluster.fabric.nvlink_domain_nodes);
   const bool all_nics = group.nodes == 1 || group.nics == 0 || group.nics == all;
-  return entry.ranks == group.ranks && entry.nodes == group.nodes && all_nics;
+  return entry.ranks == group.ranks && entry.nodes == group.nodes && entry.launch == group.launch &&
+         all_nics;
 }
 
 /// By which factor the numbers of ranks differ, then those of nodes.
@@ -60,6 +62,8 @@ std::pair<double, double> distance(const CalibratedCollective& entry,
 bool is_nearer(const CalibratedCollective& a, const CalibratedCollective& b,
                const CollectiveGroup& group) {
   if (distance(a, group) != distance(b, group)) return distance(a, group) < distance(b, group);
+  const bool launched_alike = a.launch == group.launch;
+  if (launched_alike != (b.launch == group.launch)) return launched_alike;
   return a.fitted_residuals.sizes.size() > b.fitted_residuals.sizes.size();
 }
 
@@ -137,8 +141,11 @@ Ratios ratios_of(const CalibratedCollective& entry, const Cluster& cluster, Byte
   return ratios;
 }
 
-std::string in_words(CollectiveOp op, int ranks, int nodes) {
-  return format("{} of {} ranks on {} node{}", to_string(op), ranks, nodes, nodes == 1 ? "" : "s");
+std::string in_words(CollectiveOp op, const CollectiveGroup& group) {
+  const int together = group.launch.ranks_per_process;
+  return format("{} of {} ranks on {} node{}{}", to_string(op), group.ranks, group.nodes,
+                group.nodes == 1 ? "" : "s",
+                together == 1 ? "" : format(", {} a process,", together));
 }
 
 std::string origin(const CalibratedCollective& entry) {
@@ -186,7 +193,7 @@ CollectiveCost calibrated_cost(const Calibration& calibration, const Cluster& cl
 std::string calibration_note(const Calibration& calibration, const Cluster& cluster,
                              CollectiveOp op, const CollectiveGroup& group) {
   const CalibrationMatch match = calibration_match(calibration, cluster, op, group);
-  const std::string what = in_words(op, group.ranks, group.nodes);
+  const std::string what = in_words(op, group);
   if (match.kind == CalibrationMatch::Kind::None) {
     return format("calibration {}: nothing for {}, the model alone", calibration.file, what);
   }
@@ -199,7 +206,7 @@ std::string calibration_note(const Calibration& calibration, const Cluster& clus
                   gpu);
   }
   return format("calibration {}: {} by the model, scaled as {} were measured ({}){}",
-                calibration.file, what, in_words(op, entry.ranks, entry.nodes), origin(entry), gpu);
+                calibration.file, what, in_words(op, group_of(entry)), origin(entry), gpu);
 }
 
 std::vector<std::string> foreign_machines(const Calibration& calibration, const Cluster& cluster) {

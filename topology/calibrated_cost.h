@@ -5,7 +5,9 @@
 /// compute capability, the same links in a node and, between nodes, adapters of the same number and
 /// rate. Entries of other machines are told and not used.
 ///
-/// - *Exact*: an entry of as many ranks on as many nodes, and the group drives all adapters. The
+/// - *Exact*: an entry of as many ranks on as many nodes, launched alike (LaunchMode), and the
+/// group
+///   drives all adapters. The
 ///   collective takes the line's time: the V/B part as bytes on the links, where it contends, the
 ///   rest as the delay.
 /// - *Scaled*: of the entries whose group is of one node, or of several, as this one, the nearest
@@ -15,7 +17,8 @@
 ///   same size; the size is kept within those that were fitted.
 /// - *None*: the model alone.
 ///
-/// Of entries that are equally near the one with most sizes fitted is taken, then the first.
+/// Of entries that are equally near one that was launched alike is taken, then the one with most
+/// sizes fitted, then the first.
 ///
 /// Bytes: the narrowest link class carries transfer x its capacity; others, the fabric and device
 /// memory what the model puts on them, or less where that would last longer than the transfer that

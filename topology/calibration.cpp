@@ -148,13 +148,17 @@ LineResiduals read_residuals(JsonObject object) {
 }
 
 CalibratedCollective read_collective(JsonObject object) {
-  expect_keys(object,
-              {"operation", "ranks", "nodes", "machine", "constants", "provenance", "residuals"});
+  expect_keys(object, {"operation", "ranks", "nodes", "ranks_per_process", "as_group", "machine",
+                       "constants", "provenance", "residuals"});
   CalibratedCollective entry;
   entry.operation = named(
       object, "operation", kOperations, [](CollectiveOp op) { return to_string(op); }, "operation");
   entry.ranks = bounded_integer(object, "ranks", 2, std::min<std::int64_t>(kMostRanks, INT32_MAX));
   entry.nodes = bounded_integer(object, "nodes", 1, entry.ranks);
+  if (object.has("ranks_per_process")) {
+    entry.launch.ranks_per_process = bounded_integer(object, "ranks_per_process", 1, entry.ranks);
+  }
+  entry.launch.as_group = object.optional_boolean("as_group").value_or(false);
   entry.machine = read_machine(object.object("machine"), entry.nodes);
   entry.line = read_line(object.object("constants"));
   if (auto provenance = object.optional_object("provenance")) read_provenance(*provenance, entry);
@@ -239,6 +243,10 @@ JsonValue collective_json(const CalibratedCollective& entry) {
   json["operation"] = std::string(to_string(entry.operation));
   json["ranks"] = entry.ranks;
   json["nodes"] = entry.nodes;
+  if (entry.launch.ranks_per_process > 1) {
+    json["ranks_per_process"] = entry.launch.ranks_per_process;
+  }
+  if (entry.launch.as_group) json["as_group"] = true;
   json["machine"] = machine_json(entry);
   json["constants"] = constants_json(entry.line);
   if (!entry.log.empty()) json["provenance"] = provenance_json(entry);

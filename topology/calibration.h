@@ -12,6 +12,8 @@
 ///       operation          all_reduce, all_gather_into_tensor, reduce_scatter_tensor, broadcast,
 ///                          reduce or all_to_all_single
 ///       ranks, nodes       of the group, as NCCL counts nodes; at least 2 and 1
+///       ranks_per_process  ? = 1: of the run that was measured (LaunchMode)
+///       as_group           ? = false: likewise
 ///       machine            that was measured:
 ///         name             as reports call the cluster
 ///         gpu              a GPU's name ("A100-SXM4-40")
@@ -85,6 +87,7 @@ struct CalibratedCollective {
   CollectiveOp operation = CollectiveOp::AllReduce;
   int ranks = 2;
   int nodes = 1;
+  LaunchMode launch{};
   MeasuredMachine machine;
   CollectiveLine line;
   /// \name Provenance

@@ -18,7 +18,7 @@ namespace {
 // What fit_collectives.h tells.
 constexpr double kRounding = 0.01;         // of |e|
 constexpr double kBandwidthWeight = 0.03;  // of the prior
-constexpr Bytes kAsymptote{std::int64_t{64} << 30};
+constexpr Bytes kAsymptote{std::int64_t{1} << 30};
 constexpr std::size_t kSizesForExponent = 6;
 constexpr std::size_t kSizesForBend = 4;
 constexpr std::size_t kFewestSizes = 2;
@@ -196,6 +196,7 @@ FittedLog fitted_log(const CollectiveLogCheck& log, const Samples& samples, Hold
   entry.operation = *collective_of(*log.operation);
   entry.ranks = log.group.ranks;
   entry.nodes = log.group.nodes;
+  entry.launch = log.group.launch;
   entry.machine = measured_machine(*log.machine, entry.nodes);
   // As the file holds it, so that the file's residuals are those of its constants.
   entry.line = rounded(fit_line(samples.fitted, asymptote(log)));

@@ -11,17 +11,18 @@
 ///
 /// by NLopt's Subplex from nine starts. The first term is the mean |e|, rounded below 1 %, so that
 /// a point that another job disturbed counts as little as it may. The second is the only prior: the
-/// bandwidth that the model of the machine gives at 64 GiB. It decides where the log does not, as
-/// with small sizes alone; ten points that would rather have another bandwidth outweigh it.
+/// bandwidth that the model of the machine gives at 1 GiB, the size of the largest buckets that
+/// training sends (far above it NCCL may choose another algorithm). It decides where the log does
+/// not, as with small sizes alone; ten points that would rather have another bandwidth outweigh it.
 ///
 /// Of few sizes fewer constants are fitted: all four from 6 sizes on; from 4 the exponent is 1/2;
 /// from 2 the bend is 0. Logs of fewer are skipped.
 ///
-/// Why these constants: on the 31 logs of data/nccl_tests and 27 further curves of data/nccl, half of the
-/// sizes held out, this form errs less than A + V/B + kappa sqrt(A V/B) above a floor, with as many
-/// constants (README, Calibrate, has the figures). Fitting scales of the model's own terms, with
-/// its choice of protocol for each size, is worse: where the model changes protocol at another size
-/// than NCCL did, no scale helps.
+/// Why these constants: on the 31 logs of data/nccl_tests and 27 further curves of data/nccl, half
+/// of the sizes held out, this form errs less than A + V/B + kappa sqrt(A V/B) above a floor, with
+/// as many constants (README, Calibrate, has the figures). Fitting scales of the model's own terms,
+/// with its choice of protocol for each size, is worse: where the model changes protocol at another
+/// size than NCCL did, no scale helps.
 #pragma once
 
 #include <span>

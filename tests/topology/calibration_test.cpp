@@ -212,6 +212,33 @@ TEST(CalibratedCost, AdaptersTellMachinesApart) {
   EXPECT_EQ(kind({16, 2, 1}), CalibrationMatch::Kind::Scaled);
 }
 
+// Eight GPUs of one process wait for eight launches; a job with a process for each does not. The
+// entry's ratio to the model of its own launch is what carries over.
+TEST(CalibratedCost, AnotherLaunchIsScaled) {
+  const Cluster cluster = load_cluster("dgx-a100-40");
+  CalibratedCollective entry = some_entry(cluster);
+  entry.launch.ranks_per_process = 8;
+  CollectiveGroup together{8, 1};
+  together.launch = entry.launch;
+  const CollectiveCost model = collective_cost(cluster, CollectiveOp::AllReduce, 1_KiB, together);
+  const CollectiveCost apart = collective_cost(cluster, CollectiveOp::AllReduce, 1_KiB, {8, 1});
+  ASSERT_GT(model.delay, apart.delay);
+  entry.line.floor = 2 * model.delay;
+  entry.line.bend = Seconds(0);
+  const CollectiveCost cost =
+      calibrated_cost(of(entry), cluster, CollectiveOp::AllReduce, 1_KiB, {8, 1});
+  EXPECT_NEAR(cost.delay / apart.delay, 2, 1e-3);
+  EXPECT_EQ(calibration_match(of(entry), cluster, CollectiveOp::AllReduce, together).kind,
+            CalibrationMatch::Kind::Exact);
+  EXPECT_THAT(calibration_note(of(entry), cluster, CollectiveOp::AllReduce, {8, 1}),
+              HasSubstr("scaled as all_reduce of 8 ranks on 1 node, 8 a process, were measured"));
+  // One that was launched alike is nearer.
+  Calibration both = of(entry);
+  both.collectives.push_back(some_entry(cluster));
+  EXPECT_EQ(calibration_match(both, cluster, CollectiveOp::AllReduce, {8, 1}).entry,
+            &both.collectives[1]);
+}
+
 TEST(CalibratedCost, TheNearestGroupAndMostSizesWin) {
   const Cluster cluster = load_cluster("dgx-a100-40");
   CalibratedCollective two = some_entry(cluster);
@@ -243,6 +270,7 @@ TEST(CalibrationFile, ReadsBackAsTheSame) {
   one.hold_out = "every-second";
   one.fitted_residuals = {{1_KiB, 1_MiB}, {0.01, -0.02}, 0.015, 0.02, 0.02};
   one.held_out_residuals = {{2_KiB}, {0.03}, 0.03, 0.03, 0.03};
+  one.launch = {8, true};
   CalibratedCollective two = some_entry(load_cluster("dgx-a100-40", 2));
   two.line = rounded(two.line);
   Calibration calibration;

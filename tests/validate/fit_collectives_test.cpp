@@ -140,7 +140,7 @@ TEST(FitCollectives, ResidualsAreReproduced) {
   EXPECT_NEAR(*summary.p90, told.p90, 1e-6);
   EXPECT_NEAR(*summary.worst, told.worst, 1e-6);
   EXPECT_THAT(validation.logs.front().assumptions.back(),
-              HasSubstr("all_reduce of 8 ranks on 1 node as measured"));
+              HasSubstr("all_reduce of 8 ranks on 1 node, 8 a process, as measured"));
 }
 
 // 24 sizes from 1 KiB up: 12 are fitted to, 12 are not.

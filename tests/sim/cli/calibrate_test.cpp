@@ -47,8 +47,8 @@ TEST(Calibrate, NothingToFitIsNo) {
 }
 
 TEST(Calibrate, ChangesTheTimeOfARunAndSaysSo) {
-  std::vector<std::string> arguments = {"run",          "--model", "gpt2", "--cluster",
-                                        "dgx-a100-40",  "--strategies", "ddp"};
+  std::vector<std::string> arguments = {"run",         "--model",      "gpt2", "--cluster",
+                                        "dgx-a100-40", "--strategies", "ddp"};
   const JsonDocument plain = zerosim_json(arguments);
   arguments.insert(arguments.end(), {"--calibration", kExample});
   const JsonDocument calibrated = zerosim_json(arguments);
@@ -57,7 +57,9 @@ TEST(Calibrate, ChangesTheTimeOfARunAndSaysSo) {
   };
   EXPECT_NE(step(plain), step(calibrated));
   const std::string text = to_text(calibrated.root());
-  EXPECT_THAT(text, HasSubstr("all_reduce of 8 ranks on 1 node as measured"));
+  EXPECT_THAT(text,
+              HasSubstr("all_reduce of 8 ranks on 1 node by the model, scaled as all_reduce of 8 "
+                        "ranks on 1 node, 8 a process, were measured"));
   EXPECT_THAT(text, HasSubstr("\"calibration\""));
 }
 
