@@ -159,7 +159,7 @@ void for_lists(const EnvironmentVariable& variable, Body body) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const std::size_t colon = entries[i].text.find(':');
     if (colon == std::string_view::npos) {
-      if (i > 0) fail(variable, entries[i], "\"operation:list\" behind the first \";\"");
+      if (i > 0) fail(variable, entries[i], R"("operation:list" behind the first ";")");
       for (const Choice& operation : operations()) body(operation.numbers.front(), entries[i]);
       continue;
     }
@@ -353,7 +353,7 @@ std::string set_adapters(const EnvironmentVariable& variable, Cluster& cluster) 
   list.exact = takes('=');
   for (const Word& word : split(rest, ',')) {
     const std::string name(word.text.substr(0, word.text.find(':')));
-    if (name.empty()) fail(variable, word, "the name of an adapter, \"mlx5_0\" or \"mlx5_0:1\"");
+    if (name.empty()) fail(variable, word, R"(the name of an adapter, "mlx5_0" or "mlx5_0:1")");
     if (std::find(list.names.begin(), list.names.end(), name) == list.names.end()) {
       list.names.push_back(name);
     }
