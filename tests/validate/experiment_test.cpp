@@ -443,7 +443,7 @@ TEST(ExperimentBatch, VariablesOfTheClusterAreFollowed) {
   EXPECT_THAT(assumptions,
               Contains("environment: NCCL_P2P_DISABLE: GPUs of a node talk through host memory"));
   EXPECT_THAT(assumptions, Contains("environment: NCCL_IB_DISABLE: nodes talk by TCP"));
-  EXPECT_THAT(assumptions, Contains("environment: not used yet: NCCL_ALGO"));
+  EXPECT_THAT(assumptions, Contains("environment: NCCL_ALGO=Ring: NCCL chooses among these algorithms"));
 }
 
 TEST(ExperimentEstimate, OfTheStageTheOffloadAndTheInit) {
