@@ -443,7 +443,8 @@ TEST(ExperimentBatch, VariablesOfTheClusterAreFollowed) {
   EXPECT_THAT(assumptions,
               Contains("environment: NCCL_P2P_DISABLE: GPUs of a node talk through host memory"));
   EXPECT_THAT(assumptions, Contains("environment: NCCL_IB_DISABLE: nodes talk by TCP"));
-  EXPECT_THAT(assumptions, Contains("environment: NCCL_ALGO=Ring: NCCL chooses among these algorithms"));
+  EXPECT_THAT(assumptions,
+              Contains("environment: NCCL_ALGO=Ring: NCCL chooses among these algorithms"));
 }
 
 TEST(ExperimentEstimate, OfTheStageTheOffloadAndTheInit) {
