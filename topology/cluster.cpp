@@ -3,15 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "topology/host_links.h"
 #include "topology/node_graph.h"
 
 namespace zerosim {
 namespace {
-
-BytesPerSecond host_link_share(const Cluster& cluster) {
-  const int sharing = gpus_per_host_link(cluster.node.graph, cluster.gpus_per_node);
-  return BytesPerSecond(cluster.node.host_link.per_second() / sharing);
-}
 
 bool has_nvlink(IntraNode intra) {
   return intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
@@ -36,7 +32,7 @@ BytesPerSecond link_capacity(const Cluster& cluster, LinkClass::Kind kind) {
       return BytesPerSecond(nics_in_use(cluster) * usable_nic_bandwidth(cluster).per_second());
     case LinkClass::Kind::HostToDevice:
     case LinkClass::Kind::DeviceToHost:
-      return host_link_share(cluster);
+      return copy_rate_of_all(host_links(cluster));
     case LinkClass::Kind::DeviceMemory:
       return cluster.gpu().memory_bandwidth;
   }

@@ -549,7 +549,11 @@ CollectiveCost collective_cost(const Cluster& cluster, CollectiveOp op, Bytes si
 }
 
 Seconds CollectiveCost::idle_time(const Cluster& cluster) const {
-  return delay + longest_load(*this, cluster);
+  return delay + transfer_time(cluster);
+}
+
+Seconds CollectiveCost::transfer_time(const Cluster& cluster) const {
+  return longest_load(*this, cluster);
 }
 
 }  // namespace zerosim

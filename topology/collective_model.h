@@ -70,6 +70,8 @@ struct CollectiveCost {
   /// Without contention: delay + the longest of the loads, device memory at 0.85 of its datasheet
   /// rate. A fabric narrower than the NICs is for the engine to find out.
   [[nodiscard]] Seconds idle_time(const Cluster& cluster) const;
+  /// The same without the delay.
+  [[nodiscard]] Seconds transfer_time(const Cluster& cluster) const;
 };
 
 /// \param size  the full vector as nccl-tests counts it: the gathered output of an all-gather, the

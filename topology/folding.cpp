@@ -118,7 +118,8 @@ struct GroupInstances {
 };
 
 struct SharedLink {
-  bool nic = false;     ///< else of the fabric
+  LinkClass::Kind kind = LinkClass::Kind::Network;
+  double nominal = 0;
   double capacity = 0;  ///< nominal, until `finish_links`
   LinkPart part;
   std::vector<int> jobs;
@@ -131,8 +132,8 @@ struct Graph {
   UnevenRanks uneven;
   std::vector<GroupInstances> groups;
   std::vector<CollectiveGroup> shapes;
-  std::vector<std::pair<double, double>> shares;  ///< share and exchange share
-  std::vector<SharedLink> kinds;                  ///< distinct shared links
+  std::vector<LinkShare> shares;  ///< distinct ones, of no link
+  std::vector<SharedLink> kinds;  ///< distinct shared links
   std::vector<std::int32_t> kind_of_link;
 };
 
@@ -163,6 +164,14 @@ void for_links(const LinkPerturbation& entry, const Cluster& cluster, const Inst
       }
     };
     for_selected(entry.nodes, cluster.nodes, on_node);
+  }
+  if (entry.where == Where::Pcie) {  // uneven_ranks has checked nodes and GPUs
+    for_selected(entry.nodes, cluster.nodes, [&](int node) {
+      for_selected(entry.gpus, cluster.gpus_per_node, [&](int gpu) {
+        if (gpu >= cluster.gpus_per_node) return;
+        for (const int link : map.slots(node, gpu)) body(link);
+      });
+    });
   }
   if (entry.where == Where::Fabric) {
     const std::vector<int> links = map.fabric().links_named(entry.fabric);
@@ -205,12 +214,13 @@ class GraphBuilder {
     group.count = instance_count(pattern, graph_.ranks);
     group.first_use.reserve(at(group.count) + 1);
     group.first_use.push_back(0);
-    std::vector<LinkUse> uses;
+    std::vector<LinkShare> uses;
     for (int i = 0; i < group.count; ++i) {
       uses.clear();
       group.shape.push_back(index_in(graph_.shapes, map.place(pattern, i, uses)));
-      for (const LinkUse& use : uses) {
-        const std::pair<double, double> share(use.share, use.exchange_share);
+      for (const LinkShare& use : uses) {
+        LinkShare share = use;
+        share.link = 0;
         if (graph_.shares.empty() || graph_.shares[at(last_share_)] != share) {
           last_share_ = index_in(graph_.shares, share);
         }
@@ -222,10 +232,12 @@ class GraphBuilder {
 
   void add_links(const InstanceMap& map) {
     graph_.kind_of_link.assign(at(map.link_count()), 0);
-    graph_.kinds.push_back({true, usable_nic_bandwidth(cluster_).per_second(), {}, {}});
-    for (int i = 0; i < map.fabric().link_count(); ++i) {
-      const SharedLink link{false, map.fabric().capacity(i).per_second(), {}, {}};
-      graph_.kind_of_link[at(map.nic_links() + i)] = index_in(graph_.kinds, link);
+    const double nic = usable_nic_bandwidth(cluster_).per_second();
+    graph_.kinds.push_back({LinkClass::Kind::Network, nic, nic, {}, {}});
+    for (int link = map.nic_links(); link < map.link_count(); ++link) {
+      const double capacity = map.capacity(link).per_second();
+      graph_.kind_of_link[at(link)] =
+          index_in(graph_.kinds, SharedLink{map.kind(link), capacity, capacity, {}, {}});
     }
     const Perturbations& perturbations = cluster_.perturbations;
     for (const LinkPerturbation& entry : perturbations.links) {
@@ -248,7 +260,10 @@ class GraphBuilder {
       std::int32_t& own = finished[at(kind)];
       if (own < 0) {
         SharedLink link = drafts[at(kind)];
-        link.capacity = left_of(link.part, link.capacity, "a link of the network");
+        const bool network =
+            link.kind == LinkClass::Kind::Network || link.kind == LinkClass::Kind::Fabric;
+        link.capacity =
+            left_of(link.part, link.capacity, network ? "a link of the network" : "a PCIe link");
         link.part = {};
         own = index_in(graph_.kinds, link);
       }
@@ -279,12 +294,25 @@ struct Colouring {
   Colours links;
 };
 
+/// How many instances load each link.
+std::vector<std::int32_t> users_of(const GroupInstances& group, std::size_t links) {
+  std::vector<std::int32_t> users(links, 0);
+  for (const Use& use : group.uses) ++users[at(use.link)];
+  return users;
+}
+
+bool loads(const GroupInstances& group, int instance, int link) {
+  for (std::size_t u = group.begin(instance); u < group.end(instance); ++u) {
+    if (group.uses[u].link == link) return true;
+  }
+  return false;
+}
+
 /// Instances of one communicator that meet on a link get different numbers, each the least that is
 /// free on all of its links.
 Colours told_apart(const GroupInstances& group, std::size_t links) {
   Colours tags(at(group.count), 0);
-  std::vector<std::int32_t> users(links, 0);
-  for (const Use& use : group.uses) ++users[at(use.link)];
+  const std::vector<std::int32_t> users = users_of(group, links);
   if (std::all_of(users.begin(), users.end(), [](std::int32_t n) { return n <= 1; })) return tags;
   std::unordered_map<std::int32_t, Colours> taken;  // by link
   std::vector<std::int32_t> taken_by;               // by tag: the latest instance that may not
@@ -307,7 +335,8 @@ Colours told_apart(const GroupInstances& group, std::size_t links) {
 
 class Refinement {
  public:
-  explicit Refinement(const Graph& graph) : graph_(graph) {}
+  /// \param copies_apart  those that meet on an uplink
+  Refinement(const Graph& graph, bool copies_apart) : graph_(graph), copies_apart_(copies_apart) {}
 
   Colouring fixed_point() {
     initial();
@@ -327,7 +356,9 @@ class Refinement {
     }
     for (std::size_t g = 0; g < graph_.groups.size(); ++g) {
       const GroupInstances& group = graph_.groups[g];
-      Colours& colours = own_.instances.emplace_back(told_apart(group, graph_.kind_of_link.size()));
+      const bool apart = copies_apart_ || !group.pattern.host;
+      Colours& colours = own_.instances.emplace_back(
+          apart ? told_apart(group, graph_.kind_of_link.size()) : Colours(at(group.count), 0));
       for (int i = 0; i < group.count; ++i) {
         const std::int32_t of_group = pair(static_cast<std::int32_t>(g), group.shape[at(i)]);
         colours[at(i)] = pair(of_group, colours[at(i)]);
@@ -417,10 +448,44 @@ class Refinement {
   }
 
   const Graph& graph_;
+  bool copies_apart_;
   Colouring own_;
   NumberSet set_;
   int count_ = 0;
 };
+
+/// Whether copies of one class have each link on which they meet to themselves: they go in step
+/// then, and share it as one transfer of all their bytes would. (Beside others on the link they
+/// would not: each transfer has an equal part of it.)
+bool copies_go_in_step(const Graph& graph, const Colouring& colouring) {
+  const std::size_t links = graph.kind_of_link.size();
+  for (std::size_t g = 0; g < graph.groups.size(); ++g) {
+    const GroupInstances& copies = graph.groups[g];
+    if (!copies.pattern.host) continue;
+    const std::vector<std::int32_t> users = users_of(copies, links);
+    Colours colour_of(links, -1);
+    for (int i = 0; i < copies.count; ++i) {
+      for (std::size_t u = copies.begin(i); u < copies.end(i); ++u) {
+        const auto link = at(copies.uses[u].link);
+        std::int32_t& colour = colour_of[link];
+        if (colour < 0) colour = colouring.instances[g][at(i)];
+        if (users[link] > 1 && colour != colouring.instances[g][at(i)]) return false;
+      }
+    }
+    for (const GroupInstances& group : graph.groups) {
+      const auto meets = [&](const Use& use) { return users[at(use.link)] > 1; };
+      if (&group != &copies && std::any_of(group.uses.begin(), group.uses.end(), meets)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+Colouring refined(const Graph& graph) {
+  Colouring in_step = Refinement(graph, false).fixed_point();
+  return copies_go_in_step(graph, in_step) ? in_step : Refinement(graph, true).fixed_point();
+}
 
 /// Everything a class of its own.
 Colouring unfolded(const Graph& graph) {
@@ -442,14 +507,14 @@ Colouring unfolded(const Graph& graph) {
 
 class Quotient {
  public:
-  /// \param borders  are told (FoldMode::Off)
+  /// \param sends  are told (FoldMode::Off)
   Quotient(const Cluster& cluster, const Graph& graph, InstanceMap& map, Colouring colouring,
-           bool borders)
+           bool sends)
       : cluster_(cluster),
         graph_(graph),
         map_(map),
         colouring_(std::move(colouring)),
-        borders_(borders) {}
+        sends_(sends) {}
 
   Folding build() {
     result_.gpus = graph_.uneven.gpus;
@@ -469,9 +534,7 @@ class Quotient {
       if (found == result_.ranks.size()) add_rank(r);
       RankClass& own = result_.ranks[found];
       ++own.multiplicity;
-      for (const int link : {own.intra_link, own.host_to_device, own.device_to_host}) {
-        if (link >= 0) ++result_.links[at(link)].multiplicity;
-      }
+      if (own.intra_link >= 0) ++result_.links[at(own.intra_link)].multiplicity;
     }
   }
 
@@ -487,18 +550,15 @@ class Quotient {
     added.host_speed = figures.host_speed;
     const IntraNode intra = cluster_.intra();
     const bool nvlink = intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
-    using Kind = LinkClass::Kind;
-    added.intra_link =
-        add_own_link(rank, Kind::IntraNode, nvlink ? "nvlink" : "pcie", figures.intra);
-    added.host_to_device = add_own_link(rank, Kind::HostToDevice, "h2d", figures.host_link);
-    added.device_to_host = add_own_link(rank, Kind::DeviceToHost, "d2h", figures.host_link);
+    added.intra_link = add_ring_link(rank, nvlink ? "nvlink" : "pcie", figures.intra);
     result_.ranks.push_back(added);
   }
 
-  int add_own_link(int rank, LinkClass::Kind kind, const char* name, double capacity) {
+  int add_ring_link(int rank, const char* name, double capacity) {
     if (capacity <= 0) return -1;
     const int per_node = cluster_.gpus_per_node;
-    return add_link({kind, format("node{}.gpu{}.{}", rank / per_node, rank % per_node, name),
+    return add_link({LinkClass::Kind::IntraNode,
+                     format("node{}.gpu{}.{}", rank / per_node, rank % per_node, name),
                      BytesPerSecond(capacity), 0});
   }
 
@@ -526,7 +586,7 @@ class Quotient {
     std::vector<InstanceClass>& classes = result_.groups.emplace_back();
     for (int i = 0; i < group.count; ++i) {
       const auto found = at(colours[at(i)]);
-      if (found == classes.size()) classes.push_back(instance(group, i));
+      if (found == classes.size()) classes.push_back(instance(g, i));
       ++classes[found].multiplicity;
     }
     std::vector<int>& of_class = result_.instance_of.emplace_back();
@@ -536,7 +596,8 @@ class Quotient {
     }
   }
 
-  InstanceClass instance(const GroupInstances& group, int i) {
+  InstanceClass instance(std::size_t g, int i) {
+    const GroupInstances& group = graph_.groups[g];
     InstanceClass added;
     added.multiplicity = 0;
     added.shape = graph_.shapes[at(group.shape[at(i)])];
@@ -549,24 +610,34 @@ class Quotient {
     for (std::size_t u = group.begin(i); u < group.end(i); ++u) {
       const Use& use = group.uses[u];
       if (!seen_.add(colouring_.links[at(use.link)])) continue;
-      const auto [share, exchange] = graph_.shares[at(use.share)];
-      added.links.push_back({shared_link(use.link), share, exchange});
+      LinkShare share = graph_.shares[at(use.share)];
+      share.link = shared_link(use.link);
+      if (group.pattern.host) share.share *= copies_in_step(g, i, use.link);
+      added.links.push_back(share);
     }
-    if (borders_) add_borders(group, i, added);
+    if (sends_ && !group.pattern.host) add_sends(group, i, added);
     return added;
   }
 
-  void add_borders(const GroupInstances& group, int i, InstanceClass& instance) {
-    const std::vector<BorderUse> borders = map_.borders(group.pattern, i);
-    instance.borders.reserve(borders.size());
-    for (const BorderUse& border : borders) {
-      RingBorder& added = instance.borders.emplace_back();
-      added.sender = colouring_.ranks[at(border.sender)];
-      added.links.reserve(border.uses.size());
-      for (const LinkUse& use : border.uses) {
-        added.links.push_back({shared_link(use.link), use.share, use.exchange_share});
-      }
+  void add_sends(const GroupInstances& group, int i, InstanceClass& instance) {
+    instance.sends = map_.ring_sends(group.pattern, i);
+    for (RingSend& send : instance.sends) {
+      send.sender = colouring_.ranks[at(send.sender)];
+      for (LinkShare& link : send.links) link.link = shared_link(link.link);
     }
+  }
+
+  /// Copies of how many ranks of its class a link carries where rank `i` copies: GPUs of its node.
+  [[nodiscard]] int copies_in_step(std::size_t g, int i, int link) const {
+    const GroupInstances& group = graph_.groups[g];
+    const Colours& colours = colouring_.instances[g];
+    const int first = i - i % cluster_.gpus_per_node;
+    const int last = std::min(group.count, first + cluster_.gpus_per_node);
+    int ranks = 0;
+    for (int k = first; k < last; ++k) {
+      if (colours[at(k)] == colours[at(i)] && loads(group, k, link)) ++ranks;
+    }
+    return ranks;
   }
 
   int shared_link(int link) {
@@ -577,13 +648,9 @@ class Quotient {
 
   int add_shared_link(int link) {
     const SharedLink& kind = graph_.kinds[at(graph_.kind_of_link[at(link)])];
-    const bool nic = link < map_.nic_links();
-    const auto nics = static_cast<int>(map_.nics().size());
-    const int added =
-        add_link({nic ? LinkClass::Kind::Network : LinkClass::Kind::Fabric,
-                  nic ? format("node{}.nic{}", link / nics, map_.nics()[at(link % nics)])
-                      : map_.fabric().name(link - map_.nic_links()),
-                  BytesPerSecond(kind.capacity), links_of_colour_[at(colouring_.links[at(link)])]});
+    const int added = add_link({kind.kind, map_.name(link), BytesPerSecond(kind.capacity),
+                                links_of_colour_[at(colouring_.links[at(link)])],
+                                BytesPerSecond(kind.nominal), map_.is_uplink(link)});
     for (const int job : kind.jobs) result_.bursts.push_back({added, job});
     return added;
   }
@@ -592,7 +659,7 @@ class Quotient {
   const Graph& graph_;
   InstanceMap& map_;
   Colouring colouring_;
-  bool borders_;
+  bool sends_;
   Folding result_;
   std::vector<int> link_class_;  ///< by colour: index into Folding::links
   std::vector<std::int64_t> links_of_colour_;
@@ -607,7 +674,8 @@ struct DistinctPatterns {
     for (const GroupPattern& group : groups) {
       const auto known =
           std::find_if(patterns.begin(), patterns.end(), [&](const GroupPattern& other) {
-            return other.size == group.size && other.stride == group.stride;
+            return other.size == group.size && other.stride == group.stride &&
+                   other.host == group.host;
           });
       of_group.push_back(static_cast<std::size_t>(known - patterns.begin()));
       if (known == patterns.end()) {
@@ -622,18 +690,37 @@ struct DistinctPatterns {
   std::vector<std::size_t> of_group;
 };
 
+/// Whether anything can meet on slots and uplinks, or they are uneven.
+bool slots_matter(const Cluster& cluster, const std::vector<GroupPattern>& groups) {
+  if (cluster.node.host_link.per_second() <= 0) return false;  // nothing is known of them
+  const IntraNode intra = cluster.intra();
+  const auto copies = [](const GroupPattern& group) { return group.host; };
+  const auto pcie = [](const LinkPerturbation& entry) {
+    return entry.where == LinkPerturbation::Where::Pcie;
+  };
+  const std::vector<LinkPerturbation>& uneven = cluster.perturbations.links;
+  return intra == IntraNode::Pcie || intra == IntraNode::PcieHostStaged ||
+         std::any_of(groups.begin(), groups.end(), copies) ||
+         std::any_of(uneven.begin(), uneven.end(), pcie);
+}
+
 Folding fold_settled(const Cluster& cluster, const std::vector<RankRun>& runs,
                      const std::vector<GroupPattern>& groups, FoldMode mode) {
   const DistinctPatterns distinct(groups);
   GraphBuilder builder(cluster, runs);
-  InstanceMap map(cluster, builder.ranks());
+  InstanceMap map(cluster, builder.ranks(), slots_matter(cluster, groups));
   const Graph graph = builder.build(distinct.patterns, map);
   const bool all = mode == FoldMode::Off;
-  Colouring colouring = all ? unfolded(graph) : Refinement(graph).fixed_point();
+  Colouring colouring = all ? unfolded(graph) : refined(graph);
   Folding result = Quotient(cluster, graph, map, std::move(colouring), all).build();
   const auto instances = std::exchange(result.groups, {});
   const auto instance_of = std::exchange(result.instance_of, {});
   for (const std::size_t pattern : distinct.of_group) {
+    if (distinct.patterns[pattern].host) {
+      result.copies = instances[pattern];
+      result.copies_of = instance_of[pattern];
+      continue;
+    }
     result.groups.push_back(instances[pattern]);
     result.instance_of.push_back(instance_of[pattern]);
   }

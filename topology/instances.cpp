@@ -1,12 +1,16 @@
 #include "topology/instances.h"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
+#include <optional>
 #include <span>
+#include <tuple>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "topology/node_graph.h"
+#include "topology/slot_loads.h"
 
 namespace zerosim {
 namespace {
@@ -17,12 +21,10 @@ struct Site {
   std::int32_t nic = 0;
 };
 
-/// Sums of the same terms in another order differ in their last bits: shares keep 40 of them, so
-/// that links that are loaded alike are found to be.
-double rounded(double share) {
-  int exponent = 0;
-  const double mantissa = std::frexp(share, &exponent);
-  return std::ldexp(std::round(std::ldexp(mantissa, 40)), exponent - 40);
+/// Node and number on it of a link, where nodes have `of_node` each.
+std::pair<int, int> parts_of(int link, int of_node) {
+  ZS_CHECK(of_node > 0, "a link of a node that has some");
+  return {link / of_node, link % of_node};
 }
 
 /// Used NICs of a node, and which of them each of its GPUs drives (positions among the used ones).
@@ -70,44 +72,68 @@ class LinkSums {
   explicit LinkSums(int links) : sums_(static_cast<std::size_t>(links)) {}
 
   void add(int link, double share, bool exchange) {
-    LinkUse& sum = sums_[static_cast<std::size_t>(link)];
-    if (sum.share == 0 && sum.exchange_share == 0) touched_.push_back(link);
+    LinkShare& sum = sums_[static_cast<std::size_t>(link)];
+    if (!sum.any()) touched_.push_back(link);
     (exchange ? sum.exchange_share : sum.share) += share;
   }
 
   /// Appends the sums in the order of links, numbered from `first_link` on, and forgets them.
-  void flush(int first_link, std::vector<LinkUse>& uses) {
+  void flush(int first_link, std::vector<LinkShare>& uses) {
     std::sort(touched_.begin(), touched_.end());
     for (const int link : touched_) {
-      LinkUse& sum = sums_[static_cast<std::size_t>(link)];
-      uses.push_back({first_link + link, rounded(sum.share), rounded(sum.exchange_share)});
+      LinkShare& sum = sums_[static_cast<std::size_t>(link)];
+      uses.push_back(
+          {first_link + link, rounded_share(sum.share), rounded_share(sum.exchange_share), 0, 0});
       sum = {};
     }
     touched_.clear();
   }
 
  private:
-  std::vector<LinkUse> sums_;
+  std::vector<LinkShare> sums_;
   std::vector<int> touched_;
 };
 
 }  // namespace
 
 struct InstanceMap::Impl {
-  Impl(const Cluster& described, int ranks)
+  /// An instance's ranks on one node: where theirs begin and end in `gpus` and `sites`.
+  struct Part {
+    int node = 0;
+    std::size_t first_gpu = 0, last_gpu = 0;
+    std::size_t first_site = 0, last_site = 0;
+  };
+  /// GPUs and NICs of a part, ranks of its group, NICs of the domain.
+  using PartKey = std::tuple<std::vector<int>, std::vector<int>, int, std::size_t>;
+
+  Impl(const Cluster& described, int ranks, bool slots_matter)
       : cluster(described),
         nics(described.nodes > 1 ? node_nics(described) : NodeNics{}),
         nodes((ranks + described.gpus_per_node - 1) / described.gpus_per_node),
         fabric(fabric_network(described)),
         sums(fabric.link_count()),
-        driven(nics.used.size(), -1) {}
+        driven(nics.used.size(), -1) {
+    if (slots_matter) slots.emplace(described);
+  }
 
   void find_sites(const GroupPattern& group, int instance);
-  void use_nics(std::size_t from, std::vector<LinkUse>& uses) const;
-  void use_fabric(const GroupPattern& group, std::vector<LinkUse>& uses);
+  void use_nics(std::size_t from, std::vector<LinkShare>& uses) const;
+  void use_fabric(const GroupPattern& group, std::vector<LinkShare>& uses);
   void send(std::size_t from, std::size_t to, double part, bool exchange);
+  void use_slots(const GroupPattern& group, std::vector<LinkShare>& uses);
+  void use_slots_of_node(const Part& part, int ranks, std::size_t nics_of_domain,
+                         std::vector<LinkShare>& uses);
+  void give_slots(const GroupPattern& group, std::vector<RingSend>& sends);
+  void use_copies(int rank, std::vector<LinkShare>& uses) const;
   [[nodiscard]] Seconds ring_latency() const;
 
+  [[nodiscard]] int nic_links() const { return nodes * static_cast<int>(nics.used.size()); }
+  [[nodiscard]] int first_slot() const { return nic_links() + fabric.link_count(); }
+  [[nodiscard]] int slots_of_node() const { return slots ? slots->links_of_node() : 0; }
+  /// Node, and number on it.
+  [[nodiscard]] std::pair<int, int> place_of_slot(int link) const {
+    return parts_of(link - first_slot(), slots_of_node());
+  }
   [[nodiscard]] std::size_t domains() const { return begins.size() - 1; }
   [[nodiscard]] std::span<const Site> domain(std::size_t i) const {
     return {sites.data() + begins[i], begins[i + 1] - begins[i]};
@@ -127,11 +153,15 @@ struct InstanceMap::Impl {
   int nodes;
   FabricNetwork fabric;
   LinkSums sums;
+  std::optional<SlotLoads> slots;                        ///< where they matter
+  std::map<PartKey, std::vector<LinkShare>> slot_loads;  ///< of a node, of each kind of part so far
 
   // Of the instance at hand.
   std::vector<Site> sites;           ///< by domain
   std::vector<std::size_t> begins;   ///< of each domain's sites, and the end
-  std::vector<int> last_ranks;       ///< by domain
+  std::vector<int> last_places;      ///< by domain: places of its last rank
+  std::vector<Part> parts;           ///< by node; of these three only where slots matter
+  std::vector<int> gpus;             ///< by part: of the node
   std::vector<std::int64_t> driven;  ///< by NIC: the latest node that is known to drive it
   std::vector<FabricShare> way;
   std::int64_t nodes_seen = 0;  ///< of all instances so far
@@ -140,7 +170,9 @@ struct InstanceMap::Impl {
 void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
   sites.clear();
   begins.clear();
-  last_ranks.clear();
+  last_places.clear();
+  parts.clear();
+  gpus.clear();
   int node = -1;
   int last_domain = -1;
   for (int k = 0; k < group.size; ++k) {
@@ -150,27 +182,33 @@ void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
       ++nodes_seen;
       if (node / cluster.fabric.nvlink_domain_nodes != last_domain) {
         begins.push_back(sites.size());
-        last_ranks.push_back(rank);
+        last_places.push_back(k);
       }
       last_domain = node / cluster.fabric.nvlink_domain_nodes;
+      if (slots) parts.push_back({node, gpus.size(), gpus.size(), sites.size(), sites.size()});
     }
-    last_ranks.back() = rank;
+    if (slots) {
+      gpus.push_back(rank % cluster.gpus_per_node);
+      parts.back().last_gpu = gpus.size();
+    }
+    last_places.back() = k;
     if (nics.used.empty()) continue;
     for (const int nic : nics.of_gpu[static_cast<std::size_t>(rank % cluster.gpus_per_node)]) {
       std::int64_t& seen = driven[static_cast<std::size_t>(nic)];
       if (seen == nodes_seen) continue;
       seen = nodes_seen;
       sites.push_back({node, nic});
+      if (slots) parts.back().last_site = sites.size();
     }
   }
   begins.push_back(sites.size());
 }
 
-void InstanceMap::Impl::use_nics(std::size_t from, std::vector<LinkUse>& uses) const {
+void InstanceMap::Impl::use_nics(std::size_t from, std::vector<LinkShare>& uses) const {
   const auto of_node = static_cast<std::int32_t>(nics.used.size());
   const double share = 1.0 / static_cast<double>(domain(from).size());
   for (const Site& site : domain(from)) {
-    uses.push_back({site.node * of_node + site.nic, share, share});
+    uses.push_back({site.node * of_node + site.nic, share, share, 0, 0});
   }
 }
 
@@ -185,7 +223,7 @@ void InstanceMap::Impl::send(std::size_t from, std::size_t to, double part, bool
   }
 }
 
-void InstanceMap::Impl::use_fabric(const GroupPattern& group, std::vector<LinkUse>& uses) {
+void InstanceMap::Impl::use_fabric(const GroupPattern& group, std::vector<LinkShare>& uses) {
   for (std::size_t i = 0; i < domains(); ++i) send(i, (i + 1) % domains(), 1, false);
   const double part = 1.0 / static_cast<double>(domains() - 1);
   for (std::size_t i = 0; group.all_to_all && i < domains(); ++i) {
@@ -193,7 +231,75 @@ void InstanceMap::Impl::use_fabric(const GroupPattern& group, std::vector<LinkUs
       if (k != i) send(i, k, part, true);
     }
   }
-  sums.flush(nodes * static_cast<int>(nics.used.size()), uses);
+  sums.flush(nic_links(), uses);
+}
+
+void InstanceMap::Impl::use_slots(const GroupPattern& group, std::vector<LinkShare>& uses) {
+  std::size_t domain = 0;
+  for (const Part& part : parts) {
+    while (domain + 1 < domains() && part.first_site >= begins[domain + 1]) ++domain;
+    use_slots_of_node(part, group.size, begins[domain + 1] - begins[domain], uses);
+  }
+}
+
+/// Nodes are alike: each kind of part is worked out once.
+void InstanceMap::Impl::use_slots_of_node(const Part& part, int ranks, std::size_t nics_of_domain,
+                                          std::vector<LinkShare>& uses) {
+  PartKey key{{gpus.begin() + static_cast<std::ptrdiff_t>(part.first_gpu),
+               gpus.begin() + static_cast<std::ptrdiff_t>(part.last_gpu)},
+              {},
+              ranks,
+              nics_of_domain};
+  auto& [own_gpus, own_nics, group_ranks, all_nics] = key;
+  for (std::size_t i = part.first_site; i < part.last_site && domains() > 1; ++i) {
+    own_nics.push_back(number_of(sites[i]));
+  }
+  auto known = slot_loads.find(key);
+  if (known == slot_loads.end()) {
+    const double nic_share = 1.0 / static_cast<double>(std::max<std::size_t>(all_nics, 1));
+    const NodePart loads{own_gpus, own_nics, nic_share, group_ranks};
+    known = slot_loads.emplace(key, slots->of_group(loads)).first;
+  }
+  for (LinkShare load : known->second) {
+    load.link += first_slot() + part.node * slots_of_node();
+    uses.push_back(load);
+  }
+}
+
+/// Each slot and uplink to the rank whose sends take it along: the last one below it for what goes
+/// to the host, the one before the first one below it for what comes from there.
+void InstanceMap::Impl::give_slots(const GroupPattern& group, std::vector<RingSend>& sends) {
+  std::vector<LinkShare> uses;
+  use_slots(group, uses);
+  for (const LinkShare& use : uses) {
+    const auto [node, slot] = place_of_slot(use.link);
+    const auto part = std::find_if(parts.begin(), parts.end(),
+                                   [node = node](const Part& one) { return one.node == node; });
+    const auto is_below = [&, slot = slot](int gpu) { return slots->is_below(gpu, slot); };
+    const auto first = gpus.begin() + static_cast<std::ptrdiff_t>(part->first_gpu);
+    const auto last = gpus.begin() + static_cast<std::ptrdiff_t>(part->last_gpu);
+    const auto lowest = std::find_if(first, last, is_below);
+    std::size_t place = part->last_gpu - 1;  // nobody is: a switch with NICs only
+    if (lowest != last) {
+      const auto k = static_cast<std::size_t>(lowest - gpus.begin());
+      place = (k + gpus.size() - 1) % gpus.size();
+      if (SlotLoads::kind(slot) == LinkClass::Kind::DeviceToHost) {
+        const auto reversed = std::find_if(std::make_reverse_iterator(last),
+                                           std::make_reverse_iterator(first), is_below);
+        place = static_cast<std::size_t>(reversed.base() - gpus.begin()) - 1;
+      }
+    }
+    sends[place].links.push_back(use);
+  }
+}
+
+void InstanceMap::Impl::use_copies(int rank, std::vector<LinkShare>& uses) const {
+  if (!slots) return;
+  const int node = rank / cluster.gpus_per_node;
+  for (LinkShare load : slots->of_copies(rank % cluster.gpus_per_node)) {
+    load.link += first_slot() + node * slots_of_node();
+    uses.push_back(load);
+  }
 }
 
 Seconds InstanceMap::Impl::ring_latency() const {
@@ -206,59 +312,102 @@ Seconds InstanceMap::Impl::ring_latency() const {
       sum += fabric.latency(senders[j].node, number_of(senders[j]), to);
     }
   }
-  return Seconds(rounded(sum.count() / static_cast<double>(sites.size())));
+  return Seconds(rounded_share(sum.count() / static_cast<double>(sites.size())));
 }
 
-InstanceMap::InstanceMap(const Cluster& cluster, int ranks)
-    : impl_(std::make_unique<Impl>(cluster, ranks)) {}
+InstanceMap::InstanceMap(const Cluster& cluster, int ranks, bool slots)
+    : impl_(std::make_unique<Impl>(cluster, ranks, slots)) {}
 InstanceMap::~InstanceMap() = default;
 
 const std::vector<int>& InstanceMap::nics() const {
   return impl_->nics.used;
 }
 int InstanceMap::nic_links() const {
-  return impl_->nodes * static_cast<int>(impl_->nics.used.size());
+  return impl_->nic_links();
 }
 int InstanceMap::link_count() const {
-  return nic_links() + impl_->fabric.link_count();
+  return impl_->first_slot() + impl_->nodes * impl_->slots_of_node();
 }
 const FabricNetwork& InstanceMap::fabric() const {
   return impl_->fabric;
 }
 
+LinkClass::Kind InstanceMap::kind(int link) const {
+  if (link < impl_->nic_links()) return LinkClass::Kind::Network;
+  if (link < impl_->first_slot()) return LinkClass::Kind::Fabric;
+  return SlotLoads::kind(impl_->place_of_slot(link).second);
+}
+
+BytesPerSecond InstanceMap::capacity(int link) const {
+  if (link < impl_->nic_links()) return usable_nic_bandwidth(impl_->cluster);
+  if (link < impl_->first_slot()) return impl_->fabric.capacity(link - impl_->nic_links());
+  return impl_->slots->capacity(impl_->place_of_slot(link).second);
+}
+
+std::string InstanceMap::name(int link) const {
+  const Impl& own = *impl_;
+  if (link < own.nic_links()) {
+    const auto [node, nic] = parts_of(link, static_cast<int>(own.nics.used.size()));
+    return format("node{}.nic{}", node, own.nics.used[static_cast<std::size_t>(nic)]);
+  }
+  if (link < own.first_slot()) return own.fabric.name(link - own.nic_links());
+  const auto [node, slot] = own.place_of_slot(link);
+  return format("node{}.{}", node, own.slots->name(slot));
+}
+
+bool InstanceMap::is_uplink(int link) const {
+  if (link < impl_->first_slot()) return false;
+  return impl_->place_of_slot(link).second >= SlotLoads::slot(impl_->cluster.gpus_per_node, false);
+}
+
+std::vector<int> InstanceMap::slots(int node, int gpu) const {
+  if (impl_->slots_of_node() == 0 || node >= impl_->nodes) return {};
+  const int first = impl_->first_slot() + node * impl_->slots_of_node();
+  return {first + SlotLoads::slot(gpu, false), first + SlotLoads::slot(gpu, true)};
+}
+
 CollectiveGroup InstanceMap::place(const GroupPattern& group, int instance,
-                                   std::vector<LinkUse>& uses) {
+                                   std::vector<LinkShare>& uses) {
   Impl& own = *impl_;
+  if (group.host) {
+    own.use_copies(rank_of(group, instance, 0), uses);
+    return {};
+  }
   own.find_sites(group, instance);
   CollectiveGroup shape{group.size, static_cast<int>(own.domains()), 0, Seconds(0)};
-  if (own.domains() == 1) return shape;
-  if (own.sites.empty()) {
-    throw SimulationError(format("cluster \"{}\" has several nodes and no NICs", own.cluster.name));
+  if (own.domains() > 1) {
+    if (own.sites.empty()) {
+      throw SimulationError(
+          format("cluster \"{}\" has several nodes and no NICs", own.cluster.name));
+    }
+    std::size_t fewest = own.sites.size();
+    for (std::size_t i = 0; i < own.domains(); ++i) fewest = std::min(fewest, own.domain(i).size());
+    shape.nics = static_cast<int>(fewest);
+    shape.network_latency = own.ring_latency();
+    for (std::size_t i = 0; i < own.domains(); ++i) own.use_nics(i, uses);
+    if (own.fabric.link_count() > 0) own.use_fabric(group, uses);
   }
-  std::size_t fewest = own.sites.size();
-  for (std::size_t i = 0; i < own.domains(); ++i) fewest = std::min(fewest, own.domain(i).size());
-  shape.nics = static_cast<int>(fewest);
-  shape.network_latency = own.ring_latency();
-  for (std::size_t i = 0; i < own.domains(); ++i) own.use_nics(i, uses);
-  if (own.fabric.link_count() > 0) own.use_fabric(group, uses);
+  if (own.slots) own.use_slots(group, uses);
   return shape;
 }
 
-std::vector<BorderUse> InstanceMap::borders(const GroupPattern& group, int instance) {
+std::vector<RingSend> InstanceMap::ring_sends(const GroupPattern& group, int instance) {
   Impl& own = *impl_;
   own.find_sites(group, instance);
-  std::vector<BorderUse> result;
-  if (own.domains() == 1) return result;
-  result.reserve(own.domains());
-  for (std::size_t i = 0; i < own.domains(); ++i) {
-    BorderUse& border = result.emplace_back();
-    border.sender = own.last_ranks[i];
-    own.use_nics(i, border.uses);
+  std::vector<RingSend> sends(static_cast<std::size_t>(group.size));
+  for (int k = 0; k < group.size; ++k) {
+    sends[static_cast<std::size_t>(k)].sender = rank_of(group, instance, k);
+  }
+  for (std::size_t i = 0; i < own.domains() && own.domains() > 1; ++i) {
+    RingSend& border = sends[static_cast<std::size_t>(own.last_places[i])];
+    border.leaves_node = true;
+    own.use_nics(i, border.links);
     if (own.fabric.link_count() == 0) continue;
     own.send(i, (i + 1) % own.domains(), 1, false);
-    own.sums.flush(nic_links(), border.uses);
+    own.sums.flush(nic_links(), border.links);
   }
-  return result;
+  if (own.slots) own.give_slots(group, sends);
+  return sends;
 }
 
 int instance_count(const GroupPattern& group, int ranks) {
@@ -272,7 +421,7 @@ int instance_count(const GroupPattern& group, int ranks) {
 
 CollectiveGroup group_shape(const Cluster& cluster, const GroupPattern& group) {
   InstanceMap map(cluster, group.size * group.stride);
-  std::vector<LinkUse> uses;
+  std::vector<LinkShare> uses;
   return map.place(group, 0, uses);
 }
 

@@ -7,11 +7,11 @@
 /// one of its nodes to the next and from the last to the first.
 ///
 /// Shared links have numbers: NIC i of the used ones on node n is n x nics + i; the fabric's
-/// follow.
+/// follow; then, where they matter, slots and uplinks, node by node (slot_loads.h).
 #pragma once
 
-#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "topology/cluster.h"
@@ -20,39 +20,34 @@
 
 namespace zerosim {
 
-/// Of V bytes (folding.h, LinkShare).
-struct LinkUse {
-  std::int32_t link = 0;
-  double share = 0;
-  double exchange_share = 0;
-};
-
-/// A ring's way from one node to the next.
-struct BorderUse {
-  int sender = 0;  ///< the node's last rank
-  std::vector<LinkUse> uses;
-};
-
 class InstanceMap {
  public:
   /// \param ranks  those that take part, the first of the cluster
+  /// \param slots  whether slots and uplinks matter
   /// \throws ConfigError  if the fabric has no room for the cluster's nodes
-  InstanceMap(const Cluster& cluster, int ranks);
+  InstanceMap(const Cluster& cluster, int ranks, bool slots = false);
   ~InstanceMap();
   InstanceMap(const InstanceMap&) = delete;
   InstanceMap& operator=(const InstanceMap&) = delete;
 
   /// NICs of a node that its used GPUs drive, as the node numbers them.
   [[nodiscard]] const std::vector<int>& nics() const;
-  [[nodiscard]] int nic_links() const;   ///< of all nodes that take part
-  [[nodiscard]] int link_count() const;  ///< with the fabric's
+  [[nodiscard]] int nic_links() const;  ///< of all nodes that take part
+  [[nodiscard]] int link_count() const;
   [[nodiscard]] const FabricNetwork& fabric() const;
+  [[nodiscard]] LinkClass::Kind kind(int link) const;
+  [[nodiscard]] BytesPerSecond capacity(int link) const;
+  [[nodiscard]] std::string name(int link) const;  ///< "node3.nic0", "leaf1.up", "node3.gpu0.h2d"
+  [[nodiscard]] bool is_uplink(int link) const;
+  /// Both directions of a GPU's slot; none where slots do not matter or the node takes no part.
+  [[nodiscard]] std::vector<int> slots(int node, int gpu) const;
 
-  /// Where an instance lies; what it loads is appended to `uses`, each link once.
-  CollectiveGroup place(const GroupPattern& group, int instance, std::vector<LinkUse>& uses);
+  /// Where an instance lies; what it loads is appended to `uses`, each link once, in their order.
+  CollectiveGroup place(const GroupPattern& group, int instance, std::vector<LinkShare>& uses);
 
-  /// What a ring loads between its nodes, one by one: together what `place` says. None on one node.
-  [[nodiscard]] std::vector<BorderUse> borders(const GroupPattern& group, int instance);
+  /// The shared links that the sends of each rank of a ring load, in the order of ranks: together
+  /// what `place` says. Links are numbered as here, senders are ranks.
+  [[nodiscard]] std::vector<RingSend> ring_sends(const GroupPattern& group, int instance);
 
  private:
   struct Impl;

@@ -520,16 +520,14 @@ BytesPerSecond slowest_host_path(const NodeGraph& graph, int gpus) {
   return slowest;
 }
 
-int gpus_per_host_link(const NodeGraph& graph, int gpus) {
-  std::vector<int> users(boost::num_vertices(graph));  // of the link above a vertex
-  int most = 1;
-  for (int gpu = 0; gpu < gpus; ++gpu) {
-    for (const Edge& edge : links_up(graph, device(graph, DeviceKind::Gpu, gpu))) {
-      most =
-          std::max(most, ++users[std::max(boost::source(edge, graph), boost::target(edge, graph))]);
-    }
+std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int index) {
+  std::vector<int> switches;
+  for (const Edge& edge : links_up(graph, device(graph, kind, index))) {
+    // Parents were added before their children.
+    const Device& above = graph[std::min(boost::source(edge, graph), boost::target(edge, graph))];
+    if (above.kind == DeviceKind::PcieSwitch) switches.push_back(above.index);
   }
-  return most;
+  return switches;
 }
 
 int mesh_rings(std::span<const NvLinkPair> mesh, int gpus) {

@@ -129,8 +129,8 @@ struct HostLink {
 /// The least of it among the first `gpus` GPUs, at least one.
 [[nodiscard]] BytesPerSecond slowest_host_path(const NodeGraph& graph, int gpus);
 
-/// How many of the first `gpus` GPUs share the most crowded link between a GPU and its CPU.
-[[nodiscard]] int gpus_per_host_link(const NodeGraph& graph, int gpus);
+/// PCIe switches between a device and its CPU, the nearest first.
+[[nodiscard]] std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int index);
 
 /// The search for rings of a mesh takes no more GPUs.
 constexpr int kMaxMeshGpus = 8;

@@ -34,7 +34,6 @@ class Builder {
     Draft nominal;
     nominal.figures.intra =
         ring_capacity(rings_moved() ? cluster.nccl() : cluster.node.nccl).per_second();
-    nominal.figures.host_link = host_link();
     number(nominal);
   }
 
@@ -50,11 +49,6 @@ class Builder {
   [[nodiscard]] bool rings_moved() const { return cluster_.intra() != cluster_.node.intra; }
   [[nodiscard]] bool rings_over_pcie() const {
     return cluster_.intra() == IntraNode::Pcie || cluster_.intra() == IntraNode::PcieHostStaged;
-  }
-
-  [[nodiscard]] double host_link() const {
-    if (cluster_.node.host_link.per_second() <= 0) return 0;
-    return link_capacity(cluster_, LinkClass::Kind::HostToDevice).per_second();
   }
 
   int number(const Draft& draft) {
@@ -197,9 +191,6 @@ class Builder {
 
   [[nodiscard]] RankFigures finished(const Draft& draft) const {
     RankFigures figures = draft.figures;
-    if (figures.host_link > 0) {
-      figures.host_link = left_of(draft.pcie, figures.host_link, "a PCIe link");
-    }
     if (rings_over_pcie()) {
       figures.intra = left_of(draft.pcie, figures.intra, "a PCIe link");
     } else {

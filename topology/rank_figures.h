@@ -6,7 +6,7 @@
 /// of n are left of the ring capacity, and no more than NCCL's rings use then (`settle_nccl`); a
 /// mesh's pair that is slow slows every ring through its two GPUs (NCCL deals data out evenly to
 /// channels), so that both keep the part of their slowest pair. Where NCCL's rings have moved to
-/// PCIe, rings lose what PCIe links lose.
+/// PCIe, rings lose what PCIe links lose. (Slots lose it as shared links: folding.h.)
 #pragma once
 
 #include <compare>
@@ -27,14 +27,13 @@ struct LinkPart {
   auto operator<=>(const LinkPart&) const = default;
 };
 
-/// One rank's GPU, host thread and own links.
+/// One rank's GPU, host thread and ring link.
 struct RankFigures {
   int gpu = 0;  ///< index into UnevenRanks::gpus
   double gpu_speed = 1;
   double memory_speed = 1;
   double host_speed = 1;
-  double intra = 0;      ///< bytes per second; 0: there is no such link
-  double host_link = 0;  ///< each direction
+  double intra = 0;  ///< bytes per second; 0: there is no such link
   bool operator==(const RankFigures&) const = default;
 };
 

@@ -1,5 +1,7 @@
 #include "sim/engine/collective_call.h"
 
+#include <algorithm>
+
 #include "sim/base/error.h"
 #include "topology/instances.h"
 
@@ -40,12 +42,16 @@ std::vector<RankRun> rank_runs(const Program& program) {
 
 std::vector<GroupPattern> group_patterns(const Program& program) {
   std::vector<GroupPattern> patterns;
-  patterns.reserve(program.groups.size());
+  patterns.reserve(program.groups.size() + 1);
   for (const ProcessGroup& group : program.groups) patterns.push_back({group.size, group.stride});
   for (const RankProgram& rank : program.ranks) {
     for (const Collective& call : rank.collectives) {
       if (call.kind == CollectiveKind::AllToAll) patterns[call.group.index()].all_to_all = true;
     }
+  }
+  const auto copies = [](const RankProgram& rank) { return !rank.copies.empty(); };
+  if (std::any_of(program.ranks.begin(), program.ranks.end(), copies)) {
+    patterns.push_back({1, 1, /*all_to_all=*/false, /*host=*/true});
   }
   return patterns;
 }

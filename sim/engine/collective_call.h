@@ -15,7 +15,7 @@ namespace zerosim {
 
 /// Runs of ranks and their programs, for `fold`: each program's ranks begin at its representative.
 [[nodiscard]] std::vector<RankRun> rank_runs(const Program& program);
-/// Communicators of a program, for `fold`.
+/// Communicators of a program, for `fold`; and the pattern of its copies, if there are any.
 [[nodiscard]] std::vector<GroupPattern> group_patterns(const Program& program);
 
 /// Where the instance of a group lies that rank 0 is in.

@@ -32,6 +32,10 @@ class Costs {
   [[nodiscard]] const KernelTime& kernel(const Kernel& kernel, const std::string& gpu);
   [[nodiscard]] const CollectiveCost& collective(const Collective& call, const ProcessGroup& group,
                                                  const CollectiveGroup& shape);
+  /// How long its loads take without contention.
+  [[nodiscard]] Seconds transfer_time(const CollectiveCost& cost) const {
+    return cost.transfer_time(cluster_);
+  }
 
  private:
   using KernelKey = std::tuple<std::string_view, int, double, std::int64_t, std::int64_t,

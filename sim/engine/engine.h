@@ -17,10 +17,10 @@
 /// - A device operation is *ready* when it is issued, its dependencies have ended and the one
 ///   before it on the stream has ended. A kernel starts `launch_gap` after that; a copy at once; a
 ///   StreamWait ends at once.
-/// - A copy puts its bytes on the link of its direction, those of pageable memory more of them
-///   (`HostTimes::pageable_copy`).
+/// - A copy puts its bytes on the slot of its GPU and the uplinks above it, one way (folding.h),
+///   those of pageable memory more of them (`HostTimes::pageable_copy`).
 /// - The n-th collectives of the rank classes of a communicator's instance meet (rule 0.3): one
-///   that loads the links of its ranks and, by its shares, the NICs and the fabric (folding.h).
+///   that loads the links of its ranks and, by its shares, NICs, fabric and slots (folding.h).
 ///   From its own readiness to the end each rank's NCCL kernel holds SMs; `delay` after the last
 ///   one is ready, all transfer together. Consecutive calls with one `coalesced` number run as one
 ///   collective of their summed size; its spans share out the time in proportion to bytes.
@@ -99,7 +99,7 @@ class Engine {
   /// Runs `program`, which must pass `check_program`, from time 0 with idle devices. May be called
   /// again; runs do not influence each other, but SimGrid's clock goes on: from the second run on
   /// times are exact to the resolution of a double at the sum of all times so far.
-  /// \param folding   of this cluster and the program's groups (`fold`)
+  /// \param folding   of this cluster and the program's groups (`group_patterns`, `fold`)
   /// \param observer  may be null: allocations are then free. Each rank class's calls come in host
   ///                  order; between classes there is no order, for a host thread that does not
   ///                  wait is walked ahead of the others.

@@ -12,6 +12,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/engine/call_loads.h"
 #include "sim/engine/jitter.h"
 #include "sim/engine/link_meter.h"
 #include "sim/engine/machine.h"
@@ -52,7 +53,7 @@ enum class HostState : std::uint8_t {
 
 /// Own links of a rank class in the machine; -1: there is none.
 struct OwnLinks {
-  int intra = kNone, host_to_device = kNone, device_to_host = kNone, device_memory = kNone;
+  int intra = kNone, device_memory = kNone;
 };
 
 struct RankState {
@@ -61,6 +62,7 @@ struct RankState {
   const RankProgram* program = nullptr;
   const std::vector<const KernelTime*>* kernels = nullptr;  ///< by payload; null of warm-up steps
   OwnLinks links;
+  const InstanceClass* copies = nullptr;  ///< what its copies load
   std::vector<OpState> ops;
   std::vector<std::int32_t> first_meetings;  ///< by communicator: of its instance class
   HostState host_state = HostState::Running;
@@ -97,10 +99,14 @@ struct Meeting {
   const CollectiveCost* cost = nullptr;
   const InstanceClass* instance = nullptr;
   const PreparedCall* call = nullptr;  ///< of the first of its rank classes
+  Seconds alone{0};                    ///< how long it loads links without contention
   std::size_t arrived = 0;
   Seconds last_arrival{0};
   bool ended = false;
 
+  [[nodiscard]] CallLoads loads() const {
+    return {*cost, alone, call->call.kind == CollectiveKind::AllToAll};
+  }
   [[nodiscard]] bool instant() const { return cost->loads.empty() && cost->delay.count() <= 0; }
 };
 
@@ -162,8 +168,9 @@ class Execution final : public MachineListener {
   void prepare_instance(std::size_t group, const InstanceClass& instance);
   void check_agreement(std::size_t group, const InstanceClass& instance);
   void prepare_bursts();
+  [[nodiscard]] bool loads_slots(const InstanceClass& instance) const;
   void check_links(const InstanceClass& instance, const CollectiveCost& cost) const;
-  void check_own_links(const RankState& rank) const;
+  void check_copies(const RankState& rank) const;
 
   void start_hosts();
   void warm_up(int rank_class);
@@ -202,7 +209,7 @@ class Execution final : public MachineListener {
   void end_send(int rank_class, std::int32_t meeting);
 
   [[nodiscard]] double kernel_factor(int rank_class, std::int32_t op) const;
-  [[nodiscard]] LinkBytes load_of(int rank_class, std::int32_t op) const;
+  void find_op_loads(int rank_class, std::int32_t op);
   void start_transfer(int rank_class, std::int32_t op, std::span<const LinkBytes> loads,
                       const MachineEvent& end);
   void meter_begin(int rank_class, std::int32_t op, std::span<const LinkBytes> loads);
@@ -315,7 +322,7 @@ void Execution::prepare() {
                   rank(r).program->collectives.size();
   }
   prepare_meetings();
-  for (const RankState& rank : ranks_) check_own_links(rank);
+  for (const RankState& rank : ranks_) check_copies(rank);
   prepare_bursts();
   timeline_.spans.reserve(device_ops);
   timeline_.host_spans.reserve(ops);
@@ -362,8 +369,11 @@ void Execution::prepare_rank(int rank_class) {
   const auto link = [&](int index) {
     return index < 0 ? kNone : machine_links_[static_cast<std::size_t>(index)];
   };
-  own.links = {link(own.rank->intra_link), link(own.rank->host_to_device),
-               link(own.rank->device_to_host), rank_class};
+  own.links = {link(own.rank->intra_link), rank_class};
+  if (!folding_.copies.empty()) {
+    const int copies = folding_.copies_of[static_cast<std::size_t>(rank_class)];
+    own.copies = &folding_.copies[static_cast<std::size_t>(copies)];
+  }
   own.ops.resize(own.program->ops.size());
   for (std::size_t i = 0; i < own.ops.size(); ++i) {
     own.ops[i].pending = own.prepared->ops[i].pending;
@@ -378,12 +388,10 @@ void Execution::prepare_rank(int rank_class) {
   timeline_.ranks.push_back({own.rank->program, own.rank->representative, own.rank->multiplicity});
 }
 
-void Execution::check_own_links(const RankState& rank) const {
-  for (const Copy& copy : rank.program->copies) {
-    const bool up = link_of(copy.direction) == LinkClass::Kind::HostToDevice;
-    if ((up ? rank.links.host_to_device : rank.links.device_to_host) == kNone) {
-      throw SimulationError("the cluster has no link for copies between host and device");
-    }
+void Execution::check_copies(const RankState& rank) const {
+  if (rank.program->copies.empty()) return;
+  if (rank.copies == nullptr || rank.copies->links.empty()) {
+    throw SimulationError("the cluster has no link for copies between host and device");
   }
 }
 
@@ -405,8 +413,15 @@ void Execution::prepare_instance(std::size_t group, const InstanceClass& instanc
     added.call = &call;
     added.instance = &instance;
     added.cost = &costs_.collective(call.call, program_.groups[group], instance.shape);
+    if (loads_slots(instance)) added.alone = costs_.transfer_time(*added.cost);
     check_links(instance, *added.cost);
   }
+}
+
+bool Execution::loads_slots(const InstanceClass& instance) const {
+  return std::any_of(instance.links.begin(), instance.links.end(), [&](const LinkShare& link) {
+    return is_slot(folding_.links[static_cast<std::size_t>(link.link)].kind);
+  });
 }
 
 bool alike(const Collective& a, const Collective& b) {
@@ -767,8 +782,9 @@ void Execution::start_kernel(int rank_class, std::int32_t op) {
     finish(rank_class, op, state(rank_class, op).start);
     return;
   }
-  const LinkBytes memory = load_of(rank_class, op);
-  meter_begin(rank_class, op, {&memory, 1});
+  find_op_loads(rank_class, op);
+  const LinkBytes memory = loads_.front();
+  meter_begin(rank_class, op, loads_);
   ++outstanding_;
   machine_.start_kernel(rank_class,
                         time.sm_time * (kernel_factor(rank_class, op) / owner.rank->gpu_speed),
@@ -781,30 +797,35 @@ void Execution::start_copy(int rank_class, std::int32_t op) {
     finish(rank_class, op, state(rank_class, op).start);
     return;
   }
-  const LinkBytes load = load_of(rank_class, op);
-  start_transfer(rank_class, op, {&load, 1}, event(EventKind::EndOp, rank_class, op));
+  find_op_loads(rank_class, op);
+  start_transfer(rank_class, op, loads_, event(EventKind::EndOp, rank_class, op));
 }
 
 /// A kernel or copy whose activity has ended.
 void Execution::end_op(int rank_class, std::int32_t op) {
-  const LinkBytes load = load_of(rank_class, op);
-  meter_end(rank_class, op, {&load, 1});
+  find_op_loads(rank_class, op);
+  meter_end(rank_class, op, loads_);
   finish(rank_class, op, machine_.now());
 }
 
-/// What a kernel puts on device memory, or a copy on its link.
-LinkBytes Execution::load_of(int rank_class, std::int32_t op) const {
+/// What a kernel puts on device memory, or a copy on slots and uplinks of its direction.
+void Execution::find_op_loads(int rank_class, std::int32_t op) {
   const RankState& owner = rank(rank_class);
   const Op& own = op_of(rank_class, op);
   const auto payload = static_cast<std::size_t>(own.payload);
+  loads_.clear();
   if (own.kind == OpKind::Kernel) {
     const auto bytes = static_cast<double>((*owner.kernels)[payload]->memory_bytes.count());
-    return {owner.links.device_memory, bytes * kernel_factor(rank_class, op)};
+    loads_.push_back({owner.links.device_memory, bytes * kernel_factor(rank_class, op)});
+    return;
   }
   const Copy& copy = owner.program->copies[payload];
-  const bool up = link_of(copy.direction) == LinkClass::Kind::HostToDevice;
-  return {up ? owner.links.host_to_device : owner.links.device_to_host,
-          static_cast<double>(costs_.copy_load(copy).count())};
+  const auto bytes = static_cast<double>(costs_.copy_load(copy).count());
+  for (const LinkShare& link : owner.copies->links) {
+    const auto index = static_cast<std::size_t>(link.link);
+    if (folding_.links[index].kind != link_of(copy.direction)) continue;
+    loads_.push_back({machine_links_[index], bytes * link.share});
+  }
 }
 
 void Execution::start_transfer(int rank_class, std::int32_t op, std::span<const LinkBytes> loads,
@@ -954,24 +975,19 @@ void Execution::end_fluid(std::int32_t meeting) {
 void Execution::find_loads(const Meeting& meeting) {
   using Kind = LinkClass::Kind;
   loads_.clear();
-  const bool exchange = meeting.call->call.kind == CollectiveKind::AllToAll;
-  for (const LinkLoad& load : meeting.cost->loads) {
-    const auto bytes = static_cast<double>(load.bytes.count());
-    if (load.kind == Kind::IntraNode || load.kind == Kind::DeviceMemory) {
-      const bool intra = load.kind == Kind::IntraNode;
-      for (const int r : meeting.instance->ranks) {
-        const OwnLinks& own = rank(r).links;
-        loads_.push_back({intra ? own.intra : own.device_memory, bytes});
-      }
-      continue;
+  const CallLoads loads = meeting.loads();
+  for (const Kind kind : {Kind::IntraNode, Kind::DeviceMemory}) {
+    const double bytes = loads.of(kind);
+    if (bytes <= 0) continue;
+    for (const int r : meeting.instance->ranks) {
+      const OwnLinks& own = rank(r).links;
+      loads_.push_back({kind == Kind::IntraNode ? own.intra : own.device_memory, bytes});
     }
-    for (const LinkShare& link : meeting.instance->links) {
-      const auto index = static_cast<std::size_t>(link.link);
-      const double share = exchange ? link.exchange_share : link.share;
-      if (folding_.links[index].kind == load.kind && share > 0) {
-        loads_.push_back({machine_links_[index], bytes * share});
-      }
-    }
+  }
+  for (const LinkShare& link : meeting.instance->links) {
+    const auto index = static_cast<std::size_t>(link.link);
+    const double bytes = loads.on(link, folding_.links[index]);
+    if (bytes > 0) loads_.push_back({machine_links_[index], bytes});
   }
 }
 
@@ -998,7 +1014,8 @@ void Execution::start_ring(std::int32_t meeting) {
   const Meeting& own = meetings_[static_cast<std::size_t>(meeting)];
   const LinkNumbers links{folding_, machine_links_, capacities_};
   SteppedRing& ring =
-      rings_.try_emplace(meeting, *own.instance, own.call->call, *own.cost, links).first->second;
+      rings_.try_emplace(meeting, *own.instance, own.call->call, *own.cost, own.loads(), links)
+          .first->second;
   senders_.clear();
   ring.begin(senders_);
   delay_sends(meeting);

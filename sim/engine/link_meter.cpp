@@ -38,21 +38,22 @@ std::vector<LinkTraffic> LinkMeter::traffic(const Folding& folding,
   std::vector<LinkTraffic> result;
   result.reserve(folding.links.size() + folding.ranks.size());
   const auto add = [&](LinkClass::Kind kind, std::string name, std::int64_t multiplicity,
-                       std::size_t machine_link) {
+                       std::size_t machine_link, bool uplink) {
     const Counter& counter = counters_[machine_link];
     result.push_back({kind, std::move(name), multiplicity, BytesPerSecond(capacities[machine_link]),
-                      counter.bytes, counter.busy, counter.most});
+                      counter.bytes, counter.busy, counter.most, uplink});
   };
   for (std::size_t i = 0; i < folding.links.size(); ++i) {
     const FoldedLink& link = folding.links[i];
-    add(link.kind, link.name, link.multiplicity, static_cast<std::size_t>(machine_links[i]));
+    add(link.kind, link.name, link.multiplicity, static_cast<std::size_t>(machine_links[i]),
+        link.uplink);
   }
   for (std::size_t i = 0; i < folding.ranks.size(); ++i) {
     const RankClass& rank = folding.ranks[i];
     add(LinkClass::Kind::DeviceMemory,
         format("node{}.gpu{}.hbm", rank.representative / ranks_of_a_node,
                rank.representative % ranks_of_a_node),
-        rank.multiplicity, i);
+        rank.multiplicity, i, false);
   }
   return result;
 }

@@ -24,6 +24,7 @@ struct LinkTraffic {
   double bytes = 0;
   Seconds busy{0};       ///< while at least one transfer or kernel loaded it
   int most_at_once = 0;  ///< transfers and kernels
+  bool uplink = false;   ///< of a PCIe switch (FoldedLink)
 };
 
 /// Share of what it could carry in `step`.

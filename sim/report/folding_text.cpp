@@ -18,6 +18,18 @@ const RankClass& rank_class_of(const Folding& folding, int index) {
   return folding.ranks[static_cast<std::size_t>(index)];
 }
 
+/// A GPU's slot, as copies from the host see it; -1: nobody copies.
+int slot_of(const Folding& folding, const RankClass& ranks) {
+  if (folding.copies.empty()) return -1;
+  const auto index = static_cast<std::size_t>(&ranks - folding.ranks.data());
+  const auto copies = static_cast<std::size_t>(folding.copies_of[index]);
+  for (const LinkShare& share : folding.copies[copies].links) {
+    const auto link = static_cast<std::size_t>(share.link);
+    if (folding.links[link].kind == LinkClass::Kind::HostToDevice) return share.link;
+  }
+  return -1;
+}
+
 std::string gb_per_second(const Folding& folding, int link) {
   if (link < 0) return "none";
   const BytesPerSecond rate = folding.links[static_cast<std::size_t>(link)].capacity;
@@ -50,7 +62,7 @@ std::vector<std::string> own_differences(const Folding& folding, const FoldingNa
     if (rate != gb_per_second(folding, other)) all.push_back(format("{} {}", what, rate));
   };
   link("rings", ranks.intra_link, usual.intra_link);
-  link("host to device", ranks.host_to_device, usual.host_to_device);
+  link("host to device", slot_of(folding, ranks), slot_of(folding, usual));
   if (ranks.program != usual.program) {
     all.push_back(program_difference(names, ranks.program, usual.program));
   }
@@ -140,6 +152,7 @@ std::string rank_table(const Folding& folding, const FoldingNames& names) {
 /// Link classes of one kind and capacity share a row.
 struct LinkRow {
   LinkClass::Kind kind = LinkClass::Kind::IntraNode;
+  bool uplink = false;
   BytesPerSecond capacity;
   std::string first;
   std::int64_t links = 0;
@@ -150,10 +163,10 @@ std::vector<LinkRow> link_rows(const Folding& folding) {
   std::vector<LinkRow> rows;
   for (const FoldedLink& link : folding.links) {
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const LinkRow& row) {
-      return row.kind == link.kind && row.capacity == link.capacity;
+      return row.kind == link.kind && row.uplink == link.uplink && row.capacity == link.capacity;
     });
     LinkRow& row = same == rows.end() ? rows.emplace_back() : *same;
-    if (row.classes == 0) row = {link.kind, link.capacity, link.name, 0, 0};
+    if (row.classes == 0) row = {link.kind, link.uplink, link.capacity, link.name, 0, 0};
     row.links += link.multiplicity;
     ++row.classes;
   }
@@ -169,7 +182,8 @@ std::string link_table(const Folding& folding) {
   for (std::size_t i = 0; i < std::min(all.size(), kMostRows); ++i) {
     const LinkRow& row = all[i];
     table.add_row({grouped(row.links), format("{}", row.classes), row.first,
-                   link_kind_word(row.kind), format("{:.4g}", row.capacity.gb_per_second())});
+                   link_kind_word(row.kind, row.uplink),
+                   format("{:.4g}", row.capacity.gb_per_second())});
   }
   return table.text() + more(all.size());
 }
@@ -183,7 +197,8 @@ int usual_class(const Folding& folding) {
 
 }  // namespace
 
-const char* link_kind_word(LinkClass::Kind kind) {
+const char* link_kind_word(LinkClass::Kind kind, bool uplink) {
+  if (uplink) return kind == LinkClass::Kind::HostToDevice ? "uplink, down" : "uplink, up";
   switch (kind) {
     case LinkClass::Kind::IntraNode:
       return "rings in a node";
@@ -240,7 +255,7 @@ JsonValue folding_json(const Folding& folding, const FoldingNames& names) {
   for (const FoldedLink& link : folding.links) {
     JsonValue entry(Json::objectValue);
     entry["name"] = link.name;
-    entry["kind"] = link_kind_word(link.kind);
+    entry["kind"] = link_kind_word(link.kind, link.uplink);
     entry["bandwidth"] = link.capacity.per_second();
     entry["multiplicity"] = Json::Int64{link.multiplicity};
     links.append(std::move(entry));

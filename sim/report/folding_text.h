@@ -12,8 +12,8 @@
 
 namespace zerosim {
 
-/// "NIC", "fabric", ...
-[[nodiscard]] const char* link_kind_word(LinkClass::Kind kind);
+/// "NIC", "fabric", ...; of a PCIe switch's uplink "uplink, up" or "uplink, down".
+[[nodiscard]] const char* link_kind_word(LinkClass::Kind kind, bool uplink);
 
 /// What a folding itself does not know, in its order.
 struct FoldingNames {

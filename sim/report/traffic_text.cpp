@@ -37,14 +37,14 @@ std::vector<Row> rows_of(const Timeline& timeline) {
   for (const LinkTraffic& link : timeline.links) {
     const std::vector<std::string> figures = figures_of(link, step);
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
-      return row.link.kind == link.kind && row.figures == figures;
+      return row.link.kind == link.kind && row.link.uplink == link.uplink && row.figures == figures;
     });
     Row& row = same == rows.end() ? rows.emplace_back(Row{link, 0, figures}) : *same;
     row.links += link.multiplicity;
   }
   std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) {
-    return std::tuple(a.link.kind, -utilisation(a.link, step)) <
-           std::tuple(b.link.kind, -utilisation(b.link, step));
+    return std::tuple(a.link.kind, a.link.uplink, -utilisation(a.link, step)) <
+           std::tuple(b.link.kind, b.link.uplink, -utilisation(b.link, step));
   });
   return rows;
 }
@@ -59,7 +59,7 @@ std::string traffic_text(const Timeline& timeline) {
   const std::vector<Row> rows = rows_of(timeline);
   for (std::size_t i = 0; i < std::min(rows.size(), kMostRows); ++i) {
     std::vector<std::string> cells = {grouped(rows[i].links), rows[i].link.name,
-                                      link_kind_word(rows[i].link.kind)};
+                                      link_kind_word(rows[i].link.kind, rows[i].link.uplink)};
     cells.insert(cells.end(), rows[i].figures.begin(), rows[i].figures.end());
     table.add_row(std::move(cells));
   }
@@ -82,7 +82,7 @@ JsonValue traffic_json(const Timeline& timeline) {
   for (const LinkTraffic& link : timeline.links) {
     JsonValue entry(Json::objectValue);
     entry["name"] = link.name;
-    entry["kind"] = link_kind_word(link.kind);
+    entry["kind"] = link_kind_word(link.kind, link.uplink);
     entry["multiplicity"] = Json::Int64{link.multiplicity};
     entry["bandwidth"] = link.capacity.per_second();
     entry["bytes"] = Json::Int64{std::llround(link.bytes)};

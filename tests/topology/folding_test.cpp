@@ -290,5 +290,62 @@ TEST(Folding, RailsAreNumberedByTheNode) {
   EXPECT_EQ(links_of(folding, Kind::Fabric).front().name, "unit0.rail1.up");
 }
 
+// Slots are told where they matter: not on NVSwitch without copies.
+TEST(Folding, SlotsWhereTheyMatter) {
+  Cluster cluster = load_cluster("dgx-a100-80", 2);
+  const GroupPattern host{1, 1, false, true};
+  EXPECT_TRUE(links_of(folded(cluster, {{16, 1}}), Kind::HostToDevice).empty());
+  // Copies: 16 slots and 8 uplinks of two GPUs each way, which carry nothing else. All of V
+  // passes the slots of each node's 8 GPUs, to and from its 8 NICs.
+  const Folding copies = folded(cluster, {{16, 1}, host});
+  ASSERT_EQ(copies.ranks.size(), 1U);
+  EXPECT_EQ(copies.groups.size(), 1U);
+  ASSERT_EQ(copies.copies.size(), 1U);
+  EXPECT_EQ(copies.copies_of, (std::vector<int>{0}));
+  const std::vector<FoldedLink> down = links_of(copies, Kind::HostToDevice);
+  ASSERT_EQ(down.size(), 2U);
+  EXPECT_EQ(down[0].name, "node0.gpu0.h2d");
+  EXPECT_EQ(down[0].multiplicity, 16);
+  EXPECT_EQ(down[1].name, "node0.switch0.down");
+  EXPECT_EQ(down[1].multiplicity, 8);
+  EXPECT_EQ(links_of(copies, Kind::DeviceToHost)[1].name, "node0.switch0.up");
+  EXPECT_DOUBLE_EQ(share_of(copies, copies.groups[0][0], Kind::HostToDevice), 1.0 / 8);
+  EXPECT_DOUBLE_EQ(share_of(copies, copies.copies[0], Kind::HostToDevice), 1 + 2);
+  // A slow slot: it is one of 16, beside which nothing else differs.
+  LinkPerturbation slow;
+  slow.where = LinkPerturbation::Where::Pcie;
+  slow.nodes = {1};
+  slow.gpus = {3};
+  slow.bandwidth = 0.5;
+  cluster.perturbations.links = {slow};
+  const Folding uneven = folded(cluster, {{16, 1}});
+  EXPECT_EQ(uneven.ranks.size(), 1U);
+  const std::vector<FoldedLink> slots = links_of(uneven, Kind::DeviceToHost);
+  ASSERT_EQ(slots.size(), 2U);
+  EXPECT_EQ(slots[1].name, "node1.gpu3.d2h");
+  EXPECT_EQ(slots[1].multiplicity, 1);
+  EXPECT_EQ(slots[1].capacity, 12.5_GBps);
+  EXPECT_EQ(slots[1].nominal, 25_GBps);
+  // With copies its rank is one of its own, and so is the one that shares the uplink with it.
+  EXPECT_EQ(folded(cluster, {{16, 1}, host}).ranks.size(), 4U);
+}
+
+// More background traffic than a slot has.
+TEST(Folding, NothingIsLeftOfASlot) {
+  Cluster cluster = load_cluster("dgx-a100-80", 2);
+  LinkPerturbation busy;
+  busy.where = LinkPerturbation::Where::Pcie;
+  busy.background = 25_GBps;
+  cluster.perturbations.links = {busy};
+  try {
+    (void)folded(cluster, {{16, 1}});
+    ADD_FAILURE() << "nothing is left";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "a perturbation leaves nothing of a PCIe link: 1 of 25 GB/s less 25 GB/s of "
+                 "background traffic");
+  }
+}
+
 }  // namespace
 }  // namespace zerosim

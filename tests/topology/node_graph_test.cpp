@@ -122,13 +122,6 @@ TEST(NodeGraph, UsedGpusReachTheNicsOfTheirSwitches) {
   EXPECT_EQ(reachable_nics(graph_of("rtx4090x8-pcie"), 8), 1);
 }
 
-TEST(NodeGraph, GpusBelowOneSwitchShareItsUplink) {
-  EXPECT_EQ(gpus_per_host_link(graph_of("dgx-a100-80"), 8), 2);
-  EXPECT_EQ(gpus_per_host_link(graph_of("dgx-a100-80"), 1), 1);
-  EXPECT_EQ(gpus_per_host_link(graph_of("dgx-h100"), 8), 1);
-  EXPECT_EQ(gpus_per_host_link(graph_of("rtx4090x8-pcie"), 8), 1);
-}
-
 // A cycle takes two links of each GPU: at most 6 / 2 = 3 on the DGX-1, times two directions.
 TEST(MeshRings, Dgx1HasThreeDoubleRings) {
   const std::vector<NvLinkPair>& mesh = find_machine("dgx1-v100")->shape.mesh;

@@ -154,6 +154,22 @@ std::vector<std::pair<std::string, Strategy>> strategies() {
   return all;
 }
 
+/// Those that copy between host and device.
+std::vector<std::pair<std::string, Strategy>> offloading() {
+  std::vector<std::pair<std::string, Strategy>> all;
+  Strategy optimizer = zero(2);
+  optimizer.zero.offload_optimizer.device = OffloadDevice::Cpu;
+  all.emplace_back("zero2, optimizer on the CPU", optimizer);
+  Strategy parameters = zero(3);
+  parameters.zero.offload_optimizer.device = OffloadDevice::Cpu;
+  parameters.zero.offload_param.device = OffloadDevice::Cpu;
+  all.emplace_back("zero3, all on the CPU", parameters);
+  Strategy sharded = fsdp(1, FsdpSharding::FullShard, 0);
+  sharded.fsdp.cpu_offload = true;
+  all.emplace_back("fsdp1, on the CPU", sharded);
+  return all;
+}
+
 // Four nodes of four GPUs, two NICs between them, as they come and with a straggler, a slow NIC
 // and a busy leaf.
 TEST(FoldingProperty, ProgramsOfTheFrameworks) {
@@ -173,6 +189,28 @@ TEST(FoldingProperty, ProgramsOfTheFrameworks) {
       isolated([&, label = name] {
         SCOPED_TRACE(label + text);
         compare(parse_cluster(text, "small.json"), {}, program, rank_runs(program));
+      });
+    }
+  }
+}
+
+// Two switches of four cards, the NIC below the first: copies, rings over PCIe and what goes to the
+// NIC meet on slots and uplinks; also with a slow slot and a slow host.
+TEST(FoldingProperty, OffloadOnPcieNodes) {
+  const std::string even = R"({"version": 1, "nodes": 2, "gpus_per_node": 8,
+    "node": {"preset": "a100x8-pcie-plx"})";
+  const std::string uneven = even + R"(, "perturbations": [
+    {"link": "pcie", "nodes": 1, "gpus": 5, "bandwidth": 0.5}, {"nodes": 0, "host_speed": 0.7}])";
+  BatchShape batch;
+  batch.sequence = 256;
+  const Model model = test::llama({256, 512, 256, 1000, 2, 64});
+  for (const auto& [name, strategy] : offloading()) {
+    const Program program = build_program(model, strategy, batch, {16, 2, 1});
+    ASSERT_FALSE(program.ranks[0].copies.empty()) << name;
+    for (const std::string& text : {even + "}", uneven + "}"}) {
+      isolated([&, label = name] {
+        SCOPED_TRACE(label + text);
+        compare(parse_cluster(text, "pcie.json"), {}, program, rank_runs(program));
       });
     }
   }

@@ -104,5 +104,93 @@ TEST(HybridSharding, CommunicatorsOverlapAndContend) {
   });
 }
 
+// ---- By hand -----------------------------------------------------------------------------------
+
+// Two nodes of two GPUs with a NIC of 10 GB/s each and rings of `ring` GB/s over NVLink. The
+// world's gather of 100 MB puts them on every ring link and half of them on each NIC: 5 ms alone. A
+// sum of replicas puts its bytes on the NIC of its two GPUs.
+struct TwoNodes {
+  Cluster cluster;
+  testing::RankBuilder rank;
+  StreamId replicas = rank.stream("nccl:REPLICAS", GroupId(2));
+  Timeline timeline;
+
+  explicit TwoNodes(const std::string& ring)
+      : cluster(parse_cluster(R"({"version": 1, "nodes": 2,
+          "node": {"gpu": "H100-SXM5-80", "host": {},
+            "intra": {"kind": "nvswitch", "ring_bandwidth": ")" +
+                                  ring + R"("},
+            "graph": {"cpus": [{}], "nvswitch_links": 18,
+              "switches": [{"below": "cpu0"}, {"below": "cpu0"}],
+              "gpus": [{"below": "switch0"}, {"below": "switch1"}],
+              "nics": [{"below": "switch0"}, {"below": "switch1"}]},
+            "nics": {"bandwidth": "10GB/s", "kind": "infiniband", "efficiency": 1}}})",
+                              "two_nodes.json")) {}
+
+  void run() {
+    Program program;
+    program.strategy = "test";
+    program.world_size = 4;
+    program.groups = {{"WORLD", 4}, {"NODE", 2}, {"REPLICAS", 2, 2}};
+    program.ranks = {rank.program()};
+    check_program(program);
+    EngineOptions options = testing::options_of({});
+    options.collective_cost = [](const Collective& call, const ProcessGroup& group) {
+      CollectiveCost cost;
+      const Bytes size = collective_size(call);
+      if (group.stride == 1) cost.loads.push_back({LinkClass::Kind::IntraNode, size});
+      if (group.name != "NODE") cost.loads.push_back({LinkClass::Kind::Network, size});
+      return cost;
+    };
+    Engine engine(cluster, options);
+    timeline = engine.run(program);
+  }
+  [[nodiscard]] Seconds end(OpId op) const { return testing::span_of(timeline, op).end; }
+};
+
+constexpr double ms = 1e-3;
+
+// hpZ: the node's gather beside the world's. The world's NICs keep it at 20 of 100 GB/s of NVLink,
+// 5 ms; the node's has the other 80: 400 of its 800 MB, and the rest at 100 GB/s: 4 ms.
+TEST(HpzByHand, TheWorldIsBoundByItsNics) {
+  testing::isolated([] {
+    TwoNodes hpz("100GB/s");
+    const OpId world = hpz.rank.collective(hpz.rank.world, Bytes(100'000'000));
+    const OpId node = hpz.rank.collective(hpz.rank.other, Bytes(800'000'000));
+    hpz.run();
+    testing::expect_shared(hpz.end(world), 5 * ms);
+    testing::expect_shared(hpz.end(node), 9 * ms);
+  });
+}
+
+// Narrow NVLinks of 30 GB/s: 15 for each. The world's 100 MB take 20/3 ms, in which the node's has
+// 100 of its 250 MB; the rest takes 5 ms at 30 GB/s.
+TEST(HpzByHand, BothAreBoundByNvLink) {
+  testing::isolated([] {
+    TwoNodes hpz("30GB/s");
+    const OpId world = hpz.rank.collective(hpz.rank.world, Bytes(100'000'000));
+    const OpId node = hpz.rank.collective(hpz.rank.other, Bytes(250'000'000));
+    hpz.run();
+    testing::expect_shared(hpz.end(world), 20.0 / 3 * ms);
+    testing::expect_shared(hpz.end(node), (20.0 / 3 + 5) * ms);
+  });
+}
+
+// Sums of replicas beside the world's gather: on each NIC 5 GB/s for the world's 50 MB, 10 ms, and
+// 5 for the 100 MB of the replicas of its GPU, of which 50 are left then: 5 ms. The node's gather
+// of 900 MB beside both: 10 GB/s of NVLink are the world's (100 MB in 10 ms), 90 its own.
+TEST(HpzByHand, ReplicasShareTheNicsWithTheWorld) {
+  testing::isolated([] {
+    TwoNodes hpz("100GB/s");
+    const OpId world = hpz.rank.collective(hpz.rank.world, Bytes(100'000'000));
+    const OpId node = hpz.rank.collective(hpz.rank.other, Bytes(900'000'000));
+    const OpId sum = hpz.rank.collective(hpz.replicas, Bytes(100'000'000));
+    hpz.run();
+    testing::expect_shared(hpz.end(world), 10 * ms);
+    testing::expect_shared(hpz.end(node), 10 * ms);
+    testing::expect_shared(hpz.end(sum), 15 * ms);
+  });
+}
+
 }  // namespace
 }  // namespace zerosim

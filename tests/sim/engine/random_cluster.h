@@ -45,7 +45,9 @@ class RandomCluster {
         random.one_of(std::vector<RandomMachine>{{"dgx-h100", "H200-SXM-141", true, false},
                                                  {"dgx-a100-80", "A100-SXM4-40", true, false},
                                                  {"dgx1-v100-32", "V100-SXM2-16", true, true},
-                                                 {"rtx4090x8-pcie", "RTX4090-24", false, false}});
+                                                 {"rtx4090x8-pcie", "RTX4090-24", false, false},
+                                                 {"a100x8-pcie-plx", "A100-PCIe-80", false, false},
+                                                 {"l40sx8-pcie-plx", "L40S-48", false, false}});
     nodes_ = random.one_of(std::vector<int>{1, 2, 2, 3, 4, 4, 5, 8, 8, 12, 16, 32});
     gpus_ = random.one_of(std::vector<int>{1, 2, 4, 8, 8});
     if (nodes_ > 8) gpus_ = std::min(gpus_, 4);  // so that the unfolded runs take seconds in all
