@@ -10,7 +10,7 @@ set -euo pipefail
 
 build_packages=(
   ca-certificates ccache cmake g++ ninja-build pkg-config
-  libboost-graph-dev libcli11-dev libfmt-dev libjsoncpp-dev libprotobuf-dev libpugixml-dev libsimgrid-dev
+  libboost-graph-dev libcli11-dev libfmt-dev libjsoncpp-dev libnlopt-cxx-dev libprotobuf-dev libpugixml-dev libsimgrid-dev
   libyaml-cpp-dev protobuf-compiler
 )
 test_packages=(libbenchmark-dev libgmock-dev libgtest-dev)

@@ -8,29 +8,10 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "topology/calibrated_cost.h"
 
 namespace zerosim {
 namespace {
-
-/// None: no collective that training issues.
-std::optional<CollectiveOp> collective_of(NcclTest test) {
-  switch (test) {
-    case NcclTest::AllReduce:
-      return CollectiveOp::AllReduce;
-    case NcclTest::AllGather:
-      return CollectiveOp::AllGather;
-    case NcclTest::ReduceScatter:
-      return CollectiveOp::ReduceScatter;
-    case NcclTest::AllToAll:
-      return CollectiveOp::AllToAll;
-    case NcclTest::Broadcast:
-      return CollectiveOp::Broadcast;
-    case NcclTest::Reduce:
-      return CollectiveOp::Reduce;
-    default:
-      return std::nullopt;
-  }
-}
 
 /// What the index says where the log says nothing.
 void find_operation(const NcclTestsLog& log, const LogIndexRow* row, CollectiveLogCheck& check) {
@@ -58,9 +39,9 @@ std::string why_no_operation(const CollectiveLogCheck& check) {
   return "";
 }
 
-void predict(const Cluster& cluster, CollectiveOp op, const CollectiveGroup& group,
-             CollectivePoint& point) {
-  const CollectiveCost cost = collective_cost(cluster, op, point.size, group);
+void predict(const Calibration& calibration, const Cluster& cluster, CollectiveOp op,
+             const CollectiveGroup& group, CollectivePoint& point) {
+  const CollectiveCost cost = calibrated_cost(calibration, cluster, op, point.size, group);
   point.predicted = cost.idle_time(cluster);
   point.algorithm = cost.algorithm;
   point.protocol = cost.protocol;
@@ -77,7 +58,8 @@ CollectivePoint unpredicted(const NcclTestsPoint& measured) {
   return point;
 }
 
-void add_points(const NcclTestsLog& log, const LogMachine& machine, CollectiveLogCheck& check) {
+void add_points(const NcclTestsLog& log, const LogMachine& machine, const Calibration& calibration,
+                CollectiveLogCheck& check) {
   for (const NcclTestsPoint& measured : log.points) {
     CollectivePoint point = unpredicted(measured);
     if (!check.why.empty()) {
@@ -87,10 +69,19 @@ void add_points(const NcclTestsLog& log, const LogMachine& machine, CollectiveLo
     } else if (point.measured <= Seconds(0)) {
       point.why = "a time of 0";
     } else {
-      predict(*machine.cluster, *collective_of(*check.operation), machine.group, point);
+      predict(calibration, *machine.cluster, *collective_of(*check.operation), machine.group,
+              point);
     }
     check.points.push_back(std::move(point));
   }
+}
+
+/// Which of its entries predict this log.
+void tell_calibration(const Calibration& calibration, const LogMachine& machine,
+                      CollectiveLogCheck& check) {
+  if (calibration.empty()) return;
+  check.assumptions.push_back(calibration_note(calibration, *machine.cluster,
+                                               *collective_of(*check.operation), machine.group));
 }
 
 CollectiveLogCheck check_log(const NcclTestsLog& log, const LogIndexRow* row,
@@ -107,7 +98,10 @@ CollectiveLogCheck check_log(const NcclTestsLog& log, const LogIndexRow* row,
   check.machine_class = machine.machine_class;
   check.group = machine.group;
   check.assumptions = machine.assumptions;
-  add_points(log, machine, check);
+  if (row != nullptr) check.source = row->source;
+  if (check.why.empty()) tell_calibration(options.calibration, machine, check);
+  add_points(log, machine, options.calibration, check);
+  check.machine = std::move(machine.cluster);
   return check;
 }
 
@@ -127,6 +121,25 @@ void add_rows(const CollectiveLogCheck& check, std::vector<ValidationRow>& rows)
 }
 
 }  // namespace
+
+std::optional<CollectiveOp> collective_of(NcclTest test) {
+  switch (test) {
+    case NcclTest::AllReduce:
+      return CollectiveOp::AllReduce;
+    case NcclTest::AllGather:
+      return CollectiveOp::AllGather;
+    case NcclTest::ReduceScatter:
+      return CollectiveOp::ReduceScatter;
+    case NcclTest::AllToAll:
+      return CollectiveOp::AllToAll;
+    case NcclTest::Broadcast:
+      return CollectiveOp::Broadcast;
+    case NcclTest::Reduce:
+      return CollectiveOp::Reduce;
+    default:
+      return std::nullopt;
+  }
+}
 
 CollectiveValidation validate_collectives(const std::vector<NcclTestsLog>& logs,
                                           const LogIndex& index, const LogMachineOptions& options) {

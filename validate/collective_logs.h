@@ -2,9 +2,9 @@
 /// Logs of nccl-tests against the collective model: `zerosim validate collectives LOG.txt...`.
 ///
 /// Each row of a log is compared: the out-of-place time with what `collective_cost` says that the
-/// operation takes alone on the machine (log_machine.h), for the vector's whole size. The summary
-/// counts sizes from 1 KiB up; smaller ones measure the launch alone, as 1 KiB does, and would only
-/// weigh it more. They are shown.
+/// operation takes alone on the machine (log_machine.h), for the vector's whole size; or with what
+/// a calibration says (topology/calibrated_cost.h). The summary counts sizes from 1 KiB up; smaller
+/// ones measure the launch alone, as 1 KiB does, and would only weigh it more. They are shown.
 ///
 /// Skipped with a reason: operations that training does not issue (sendrecv, gather, scatter,
 /// hypercube), empty vectors, times of 0, logs without a machine.
@@ -42,6 +42,9 @@ struct CollectivePoint {
   [[nodiscard]] bool counts() const { return why.empty(); }
 };
 
+/// None: no collective that training issues.
+[[nodiscard]] std::optional<CollectiveOp> collective_of(NcclTest test);
+
 /// One log, or one of the runs that a file holds.
 struct CollectiveLogCheck {
   std::string file;
@@ -50,9 +53,11 @@ struct CollectiveLogCheck {
   CollectiveGroup group;
   std::string ranks_from;
   std::string nccl_version;
-  std::string cluster;        ///< its name
-  std::string machine_class;  ///< "" if there is no machine
-  std::string why;            ///< all of it is skipped; empty: it is not
+  std::string source;              ///< by the index; "": not told
+  std::optional<Cluster> machine;  ///< none: `why` says so
+  std::string cluster;             ///< its name
+  std::string machine_class;       ///< "" if there is no machine
+  std::string why;                 ///< all of it is skipped; empty: it is not
   std::vector<std::string> notes, assumptions;
   std::vector<CollectivePoint> points;
 };

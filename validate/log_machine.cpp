@@ -345,6 +345,7 @@ LogIndex read_log_index(const std::string& folder) {
     entry.operation = cell(table, row, "op");
     entry.gpu = cell(table, row, "gpu");
     entry.link = cell(table, row, "link");
+    entry.source = cell(table, row, "source");
     entry.gpus_per_node = count_cell(table, row, "gpus_per_node");
     entry.nodes = count_cell(table, row, "nodes");
     index.emplace(cell(table, row, "file"), std::move(entry));

@@ -6,8 +6,8 @@
 /// - the cluster that the user names, with the nodes and GPUs per node that the user or the log
 ///   says;
 /// - the row of the log in an INDEX.csv beside it: columns file, op, gpu, gpus_per_node, nodes,
-///   link (those of data/nccl_tests/INDEX.csv; others are not read). GPU and link are read as
-///   gpu_words.h and link_words.h say;
+///   link, source (those of data/nccl_tests/INDEX.csv; others are not read). GPU and link are read
+///   as gpu_words.h and link_words.h say;
 /// - the list of devices in the log: GPU, hosts and GPUs of each.
 ///
 /// GPU and links then name a preset, as a person would: one with this GPU, these links in a node
@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "topology/calibration.h"
 #include "topology/cluster.h"
 #include "topology/collective_model.h"
 #include "traces/nccl_tests.h"
@@ -35,6 +36,7 @@ struct LogMachineOptions {
   std::string cluster;  ///< a preset or file; "": found out
   int nodes = -1;       ///< -1: found out
   int gpus_per_node = -1;
+  Calibration calibration{};  ///< of predictions; empty: the model
 };
 
 /// A row of INDEX.csv.
@@ -43,6 +45,7 @@ struct LogIndexRow {
   std::string operation, gpu, link;
   int gpus_per_node = 0;  ///< 0: blank
   int nodes = 0;
+  std::string source{};  ///< where it was published
 };
 /// By name of the log.
 using LogIndex = std::map<std::string, LogIndexRow>;

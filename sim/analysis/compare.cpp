@@ -18,7 +18,7 @@ Comparison compare(const Experiment& experiment, const std::vector<Strategy>& st
   comparison.world_size = experiment.cluster.world_size();
   comparison.parameters = parameter_count(experiment.model);
   comparison.sequence = experiment.batch.sequence;
-  EngineOptions room;
+  EngineOptions room = engine_options(experiment);
   std::vector<PreparedStrategy> prepared;
   prepared.reserve(strategies.size());
   for (const Strategy& strategy : strategies) {

@@ -137,6 +137,12 @@ PreparedStrategy prepare(const Experiment& experiment, const Strategy& strategy,
   return prepared;
 }
 
+EngineOptions engine_options(const Experiment& experiment) {
+  EngineOptions options;
+  options.calibration = experiment.calibration;
+  return options;
+}
+
 void make_room(const PreparedStrategy& prepared, EngineOptions& room) {
   const auto classes = static_cast<int>(prepared.folding.ranks.size());
   room.rank_classes = std::max(room.rank_classes, classes);

@@ -30,6 +30,9 @@ struct PreparedStrategy {
 [[nodiscard]] PreparedStrategy prepare(const Experiment& experiment, const Strategy& strategy,
                                        const SimulationOptions& options = {});
 
+/// Of an engine for this experiment: with its calibration.
+[[nodiscard]] EngineOptions engine_options(const Experiment& experiment);
+
 /// Widens `room` to what this strategy needs: SimGrid seals the platform at the first run.
 void make_room(const PreparedStrategy& prepared, EngineOptions& room);
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/analysis/calibration_notes.h"
 #include "sim/analysis/cluster_ranks.h"
 #include "sim/analysis/memory_report.h"
 #include "sim/analysis/prepare.h"
@@ -309,6 +310,9 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   append(report.assumptions, strategy.assumptions);
   append(report.assumptions, program.assumptions);
   report.warnings = strategy.warnings;
+  for (Warning& warning : calibration_warnings(experiment.calibration, cluster)) {
+    report.warnings.push_back(std::move(warning));
+  }
   report.folding = folding_report(experiment, prepared);
   if (prepared.mode != options.fold) report.assumptions.push_back(unfolded_note(cluster, options));
   if (options.collectives == CollectiveForm::Stepped) report.assumptions.emplace_back(kSteppedNote);
@@ -317,6 +321,7 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   report.verdict = verdict_of(report.memory);
   append(report.assumptions, memory_assumptions(program));
   if (uses_host_memory(program)) report.assumptions.push_back(host_memory_note(cluster));
+  append(report.assumptions, calibration_notes(experiment.calibration, cluster, program));
   report.time = split_critical_step(program, timeline);
   if (report.memory.flushes > 0) {
     report.memory.flush_time =

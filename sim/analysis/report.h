@@ -19,6 +19,7 @@
 #include "sim/model/routing.h"
 #include "sim/program/program.h"
 #include "sim/strategy/strategy.h"
+#include "topology/calibration.h"
 #include "topology/cluster.h"
 #include "topology/folding.h"
 
@@ -148,6 +149,7 @@ struct Experiment {
   AllocConf alloc_conf{};  ///< PYTORCH_CUDA_ALLOC_CONF of every rank
   /// Type of the checkpoint as each rank loads it; unset: that of the model in training.
   std::optional<Dtype> load_dtype{};
+  Calibration calibration{};  ///< of collectives; empty: the model
 };
 
 class Engine;

@@ -202,7 +202,7 @@ std::optional<PreparedStrategy> prepared_unless_refused(const PlacedStrategy& jo
 std::vector<double> run_steps(const std::vector<const PlacedStrategy*>& jobs) {
   if (jobs.empty()) return {};
   const std::string printed = run_isolated([&] {
-    EngineOptions room;
+    EngineOptions room = engine_options(jobs.front()->experiment);
     std::vector<std::optional<PreparedStrategy>> prepared;
     for (const PlacedStrategy* job : jobs) {
       prepared.push_back(prepared_unless_refused(*job));

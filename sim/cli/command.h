@@ -45,6 +45,7 @@ struct CommandEntry {
 [[nodiscard]] std::unique_ptr<Command> make_run_command();
 [[nodiscard]] std::unique_ptr<Command> make_compare_command();
 [[nodiscard]] std::unique_ptr<Command> make_explain_oom_command();
+[[nodiscard]] std::unique_ptr<Command> make_calibrate_command();
 [[nodiscard]] std::unique_ptr<Command> make_validate_cases_command();
 [[nodiscard]] std::unique_ptr<Command> make_validate_collectives_command();
 [[nodiscard]] std::unique_ptr<Command> make_validate_memory_command();

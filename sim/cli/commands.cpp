@@ -35,6 +35,10 @@ std::span<const CommandEntry> commands() {
        "zerosim explain-oom --model llama-2-7b --cluster dgx-a100-40 --gpus-per-node 4 "
        "--strategies zero2 --optimizer adamw_torch <message.txt",
        make_explain_oom_command},
+      {"", "calibrate", "Constants of collectives, fitted to logs of nccl-tests",
+       "zerosim calibrate all_reduce.txt all_gather.txt --cluster dgx-h100 -o calibration.json\n"
+       "  zerosim calibrate *.txt --hold-out every-second",
+       make_calibrate_command},
       {"validate", "cases", "User cases: what the simulator must and should answer",
        "zerosim validate cases tests/data/cases", make_validate_cases_command},
       {"validate", "collectives", "Logs of nccl-tests against the collective model",

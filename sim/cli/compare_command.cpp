@@ -20,6 +20,7 @@ class CompareCommand : public Command {
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     add_environment_flag(app, flags_);
+    add_calibration_flag(app, flags_);
     add_simulation_flags(app, flags_);
     app.add_flag("--assumptions", list_assumptions_,
                  "List every default that was filled in and where constants come from");

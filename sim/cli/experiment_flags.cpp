@@ -202,6 +202,11 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_flag("--dropout", flags.dropout, "The model's dropouts are active, as in training GPT-2");
 }
 
+void add_calibration_flag(CLI::App& app, ExperimentFlags& flags) {
+  app.add_option("--calibration", flags.calibration,
+                 "Constants of collectives as measured (a file of zerosim calibrate)");
+}
+
 void add_simulation_flags(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--fold", flags.fold,
                  "Ranks that behave alike are simulated once: on (default; ranks that hold pieces "
@@ -465,6 +470,7 @@ GivenExperiment required_experiment(const ExperimentFlags& flags) {
   experiment.batch = batch_shape(flags, experiment.model, given.assumptions);
   experiment.routing = routing_of(flags, experiment.model, given.assumptions);
   EnvironmentSettings environment = environment_of(flags);
+  if (!flags.calibration.empty()) experiment.calibration = read_calibration(flags.calibration);
   experiment.alloc_conf = std::move(environment.alloc_conf);
   std::move(environment.assumptions.begin(), environment.assumptions.end(),
             std::back_inserter(given.assumptions));
@@ -531,6 +537,7 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("ddp_weights", flags.ddp_weights);
   flag("ddp_bucket_cap_mb", flags.ddp_bucket_cap);
   flag("env", flags.environment);
+  flag("calibration", flags.calibration);
   flag("fold", flags.fold);
   flag("collectives", flags.collectives);
   if (flags.no_flash_attention) given["no_flash_attention"] = true;
@@ -545,7 +552,8 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
 
   JsonValue& files = inputs["files"] = JsonValue(Json::arrayValue);
   std::vector<std::string> paths = flags.ds_configs;
-  for (const std::string& path : {flags.model, flags.cluster, flags.routing, flags.environment}) {
+  for (const std::string& path :
+       {flags.model, flags.cluster, flags.routing, flags.environment, flags.calibration}) {
     if (is_file(path)) paths.push_back(path);
   }
   for (const std::string& path : paths) {

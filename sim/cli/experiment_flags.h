@@ -41,7 +41,7 @@ struct ExperimentFlags {
   std::string config_as = "auto", deepspeed_version = "0.19", torch_version = "2",
               accounting = "deepspeed", transformers_version = "4.57";
   std::string loss, kernels, environment;
-  std::string fold, collectives;
+  std::string fold, collectives, calibration;
   bool no_flash_attention = false;
   bool dropout = false;
 };
@@ -61,6 +61,9 @@ void add_training_flags(CLI::App& app, ExperimentFlags& flags);
 void add_accounting_flag(CLI::App& app, ExperimentFlags& flags);
 /// `--env`, for commands that know a GPU.
 void add_environment_flag(CLI::App& app, ExperimentFlags& flags);
+
+/// `--calibration`, for commands that tell time.
+void add_calibration_flag(CLI::App& app, ExperimentFlags& flags);
 
 /// `--fold` and `--collectives`, for commands that simulate.
 void add_simulation_flags(CLI::App& app, ExperimentFlags& flags);
@@ -121,7 +124,8 @@ struct GivenExperiment {
   std::vector<std::string> assumptions;
   std::vector<Warning> warnings;
 };
-/// Model, cluster, batch, routing and environment. \throws ConfigError  as their readers.
+/// Model, cluster, batch, routing, environment and calibration. \throws ConfigError  as their
+/// readers.
 [[nodiscard]] GivenExperiment required_experiment(const ExperimentFlags& flags);
 /// The same as above for its model and its ranks; its assumptions and warnings are in front of each
 /// strategy's own.

@@ -104,6 +104,7 @@ class ExplainOomCommand : public Command {
     add_routing_flags(app, flags_);
     add_strategy_flags(app, flags_);
     add_environment_flag(app, flags_);
+    add_calibration_flag(app, flags_);
     app.add_flag("--no-times", no_times_, "Do not simulate what each way out costs in step time");
     app.add_flag("--json", json_, "JSON");
   }

@@ -1,3 +1,4 @@
+#include "sim/analysis/prepare.h"
 #include "sim/analysis/report.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
@@ -23,6 +24,7 @@ class RunCommand : public Command {
     add_strategy_flags(app, flags_);
     add_accounting_flag(app, flags_);
     add_environment_flag(app, flags_);
+    add_calibration_flag(app, flags_);
     add_simulation_flags(app, flags_);
     app.add_option("--steps", steps_,
                    "Simulate so many steps from the first one on, and show the time of each");
@@ -97,7 +99,7 @@ int RunCommand::run() {
   }
   SimulationOptions options = simulation_options(flags_);
   options.first_steps = first_steps;
-  Engine engine(experiment.cluster);
+  Engine engine(experiment.cluster, engine_options(experiment));
   SimulatedRun run;
   const StrategyReport report =
       simulate_strategy(experiment, strategies.front(), engine, options, &run);

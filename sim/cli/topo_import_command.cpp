@@ -1,12 +1,8 @@
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "sim/base/error.h"
-#include "sim/base/output_file.h"
 #include "sim/base/text.h"
 #include "sim/cli/command.h"
 #include "sim/cli/output.h"
@@ -19,16 +15,6 @@
 namespace zerosim {
 
 namespace {
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream stream = open_for_writing(path);
-  errno = 0;
-  stream << text;
-  stream.close();
-  if (!stream) {
-    throw BackendError(format("{}: cannot write: {}", path, std::strerror(errno)));
-  }
-}
 
 std::string stem_of(const std::string& path) {
   return std::filesystem::path(path).stem().string();

@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/error.h"
 #include "sim/cli/command.h"
+#include "sim/cli/log_machine_flags.h"
 #include "sim/cli/numbers.h"
 #include "sim/cli/output.h"
 #include "validate/collective_logs.h"
@@ -15,11 +15,9 @@ class ValidateCollectivesCommand : public Command {
  public:
   void add_flags(CLI::App& app) override {
     app.add_option("logs", paths_, "What nccl-tests printed, a file a run")->required();
-    app.add_option("--cluster", options_.cluster,
-                   "A preset or a cluster file, of all logs (default: by the INDEX.csv beside each "
-                   "log, or its list of devices)");
-    app.add_option("--nodes", nodes_, "Nodes of it (default: as the log says)");
-    app.add_option("--gpus-per-node", gpus_per_node_, "GPUs of each (default: as the log says)");
+    add_log_machine_flags(app, machine_);
+    app.add_option("--calibration", calibration_,
+                   "Predict with the constants of this file (zerosim calibrate)");
     app.add_option("--tolerance", tolerance_,
                    "Largest median of the absolute errors (default: 0.10)");
     app.add_option("--tolerance-p90", tolerance_p90_,
@@ -31,8 +29,9 @@ class ValidateCollectivesCommand : public Command {
   int run() override {
     const CollectiveTolerance tolerance{parse_non_negative(tolerance_, "--tolerance"),
                                         parse_non_negative(tolerance_p90_, "--tolerance-p90")};
-    read_counts();
-    const CollectiveValidation validation = validate_collectives(paths_, options_);
+    LogMachineOptions options = log_machine_options(machine_);
+    if (!calibration_.empty()) options.calibration = read_calibration(calibration_);
+    const CollectiveValidation validation = validate_collectives(paths_, options);
     if (json_) {
       print(collectives_json(validation));
     } else {
@@ -42,23 +41,9 @@ class ValidateCollectivesCommand : public Command {
   }
 
  private:
-  void read_counts() {
-    if (options_.cluster.empty() && !(nodes_.empty() && gpus_per_node_.empty())) {
-      throw ConfigError("--nodes and --gpus-per-node say how --cluster is used: give it, too");
-    }
-    if (!nodes_.empty()) {
-      options_.nodes = static_cast<int>(parse_integer(nodes_, "--nodes", kNodeRange));
-    }
-    if (!gpus_per_node_.empty()) {
-      options_.gpus_per_node =
-          static_cast<int>(parse_integer(gpus_per_node_, "--gpus-per-node", kGpusPerNodeRange));
-    }
-  }
-
   std::vector<std::string> paths_;
-  LogMachineOptions options_;
-  std::string nodes_;
-  std::string gpus_per_node_;
+  LogMachineFlags machine_;
+  std::string calibration_;
   std::string tolerance_ = "0.10";
   std::string tolerance_p90_ = "0.35";
   bool sizes_ = false;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/engine/collective_call.h"
+#include "topology/calibrated_cost.h"
 #include "topology/rank_figures.h"
 
 namespace zerosim::internal {
@@ -87,9 +88,10 @@ const CollectiveCost& Costs::collective(const Collective& call, const ProcessGro
                           shape.network_latency.count()};
   const auto [entry, added] = collectives_.try_emplace(key);
   if (added && group.size > 1) {
-    entry->second = options_.collective_cost ? options_.collective_cost(call, group)
-                                             : collective_cost(cluster_, collective_op(call.kind),
-                                                               collective_size(call), shape);
+    entry->second = options_.collective_cost
+                        ? options_.collective_cost(call, group)
+                        : calibrated_cost(options_.calibration, cluster_, collective_op(call.kind),
+                                          collective_size(call), shape);
     entry->second.loads = merged(entry->second.loads);
   }
   return entry->second;

@@ -52,6 +52,7 @@
 #include "sim/engine/kernel_time.h"
 #include "sim/engine/timeline.h"
 #include "sim/program/program.h"
+#include "topology/calibration.h"
 #include "topology/cluster.h"
 #include "topology/collective_model.h"
 #include "topology/folding.h"
@@ -79,6 +80,8 @@ struct EngineOptions {
   std::function<KernelTime(const Kernel&)> kernel_time;
   /// Pure function of kind, elements, type and group. Not asked for groups of one rank.
   std::function<CollectiveCost(const Collective&, const ProcessGroup&)> collective_cost;
+  /// Of collectives, where `collective_cost` is empty (topology/calibrated_cost.h).
+  Calibration calibration;
   /// What kernels of a GPU can draw from its memory; 0: `usable_memory_bandwidth` of its kind.
   BytesPerSecond device_memory;
   ///@}

@@ -19,6 +19,7 @@
 #include "sim/strategy/strategy.h"
 #include "sim/strategy/trainer_config.h"
 #include "tests/sim/memory/allocator_invariants.h"
+#include "topology/calibration.h"
 #include "topology/cluster.h"
 #include "topology/cluster_writer.h"
 #include "topology/import.h"
@@ -45,6 +46,7 @@ constexpr auto kTargets = std::to_array<Target>({
     {"nccl_xml", nccl_xml},
     {"cluster_file", cluster_file},
     {"nccl_tests", nccl_tests},
+    {"calibration", calibration},
 });
 
 const Model& gpt2() {
@@ -307,6 +309,18 @@ void nccl_tests(const std::string& bytes) {
                "less than nothing");
     }
   }
+}
+
+void calibration(const std::string& bytes) {
+  Calibration read;
+  try {
+    read = parse_calibration(bytes, "fuzz.json");
+  } catch (const Error&) {
+    return;
+  }
+  const std::string text = calibration_text(read);
+  ZS_CHECK(calibration_text(parse_calibration(text, "fuzz.json")) == text,
+           "a calibration reads back as something else");
 }
 
 void topo_matrix(const std::string& bytes) {

@@ -17,7 +17,7 @@ struct Target {
 };
 
 /// hjson, ds_config, model, training_config, alloc_conf, environment, allocator, oom_message,
-/// user_case, nccl_tests.
+/// user_case, nccl_tests, calibration.
 [[nodiscard]] std::span<const Target> targets();
 
 /// The Hjson front alone. Its JSON is strict, and means the same.
@@ -45,6 +45,9 @@ void user_case(const std::string& bytes);
 
 /// A log of nccl-tests. Its operation, ranks and sizes are what they may be.
 void nccl_tests(const std::string& bytes);
+
+/// A calibration file. What is written of it reads back as the same.
+void calibration(const std::string& bytes);
 
 /// nvidia-smi's matrix. What is imported is written as a cluster file that reads back.
 void topo_matrix(const std::string& bytes);

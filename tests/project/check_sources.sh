@@ -28,6 +28,7 @@ third_parties=(
   'cuda             validate/.*\.(cpp|cu)'
   'cublas           validate/.*\.(cpp|cu)'
   'nccl             validate/.*\.(cpp|cu)'
+  'nlopt            validate/.*\.cpp'
   'CLI/             sim/cli/.*'
   '(gtest|gmock|benchmark)/ tests/.*'
 )

@@ -57,11 +57,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Misuse{{},
                "`zerosim` needs a command: model, check, memory, schedule, run, compare, "
-               "explain-oom, validate, "
+               "explain-oom, calibrate, validate, "
                "topo"},
         Misuse{{"comprae"},
                "`zerosim` knows no command \"comprae\"; did you mean \"compare\"?; expected model, "
-               "check, memory, schedule, run, compare, explain-oom, validate, topo"},
+               "check, memory, schedule, run, compare, explain-oom, calibrate, validate, topo"},
         Misuse{{"validate"},
                "`zerosim validate` needs a command: cases, collectives, memory, schedule"},
         Misuse{{"memory", "--parms", "7e9"},

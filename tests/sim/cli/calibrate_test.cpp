@@ -1,0 +1,86 @@
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/base/text.h"
+#include "tests/sim/cli/process.h"
+
+namespace zerosim::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kLog =
+    std::string(ZEROSIM_TEST_DATA) + "/nccl_tests/a100_8gpu_nvswitch_allreduce.txt";
+const std::string kExample = std::string(ZEROSIM_SOURCE_DIR) + "/examples/calibration.json";
+
+std::string temporary(const std::string& name) {
+  return (std::filesystem::temp_directory_path() / ("zerosim_calibrate_" + name)).string();
+}
+
+TEST(Calibrate, WritesWhatValidateTakes) {
+  const std::string file = temporary("writes.json");
+  const Outcome fitted = run_zerosim({"calibrate", kLog, "-o", file});
+  EXPECT_EQ(fitted.exit_code, 0) << fitted.error;
+  EXPECT_THAT(fitted.out, HasSubstr("wrote " + file + ": 1 collective"));
+  EXPECT_EQ(read_file(file), read_file(kExample));
+  const JsonDocument report =
+      zerosim_json({"validate", "collectives", kLog, "--calibration", file});
+  const JsonDocument read = JsonDocument::from_file(file);
+  const JsonValue& residuals = read.root()["collectives"][0]["residuals"]["fitted"];
+  const JsonValue& summary = report.root()["summary"];
+  for (const char* figure : {"median", "p90", "worst"}) {
+    EXPECT_NEAR(summary[figure].asDouble(), residuals[figure].asDouble(), 1e-6) << figure;
+  }
+  std::filesystem::remove(file);
+}
+
+TEST(Calibrate, NothingToFitIsNo) {
+  const std::string rccl =
+      std::string(ZEROSIM_TEST_DATA) + "/nccl_tests/oci_mi300x_2n_roce_allreduce.txt";
+  const std::string file = temporary("nothing.json");
+  const Outcome outcome = run_zerosim({"calibrate", rccl, "-o", file});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("RCCL is not modelled"));
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+TEST(Calibrate, ChangesTheTimeOfARunAndSaysSo) {
+  std::vector<std::string> arguments = {"run",          "--model", "gpt2", "--cluster",
+                                        "dgx-a100-40",  "--strategies", "ddp"};
+  const JsonDocument plain = zerosim_json(arguments);
+  arguments.insert(arguments.end(), {"--calibration", kExample});
+  const JsonDocument calibrated = zerosim_json(arguments);
+  const auto step = [](const JsonDocument& document) {
+    return document.root()["strategies"][0]["time"]["step"].asDouble();
+  };
+  EXPECT_NE(step(plain), step(calibrated));
+  const std::string text = to_text(calibrated.root());
+  EXPECT_THAT(text, HasSubstr("all_reduce of 8 ranks on 1 node as measured"));
+  EXPECT_THAT(text, HasSubstr("\"calibration\""));
+}
+
+TEST(Calibrate, AnotherMachineIsAWarning) {
+  const JsonDocument report = zerosim_json({"run", "--model", "gpt2", "--cluster", "dgx-h100",
+                                            "--strategies", "ddp", "--calibration", kExample});
+  const JsonValue& warnings = report.root()["strategies"][0]["warnings"];
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0]["code"].asString(), "calibration_machine");
+  EXPECT_THAT(warnings[0]["message"].asString(), HasSubstr("A100-SXM4-40, not H100-SXM5-80"));
+}
+
+TEST(Calibrate, BadInputIsOneError) {
+  const Outcome word = run_zerosim({"calibrate", kLog, "--hold-out", "half"});
+  EXPECT_EQ(word.exit_code, 2);
+  const Outcome missing = run_zerosim({"run", "--model", "gpt2", "--cluster", "dgx-a100-40",
+                                       "--strategies", "ddp", "--calibration", "no_such.json"});
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.error, HasSubstr("no_such.json"));
+  const Outcome other = run_zerosim({"validate", "collectives", kLog, "--calibration", kLog});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.error, HasSubstr("a100_8gpu_nvswitch_allreduce.txt:1:1"));
+}
+
+}  // namespace
+}  // namespace zerosim::testing

@@ -1,0 +1,349 @@
+#include "topology/calibration.h"
+
+#include <cmath>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/base/error.h"
+#include "sim/base/text.h"
+#include "topology/calibrated_cost.h"
+
+namespace zerosim {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CollectiveLine some_line() {
+  CollectiveLine line;
+  line.floor = Seconds(30e-6);
+  line.bend = Seconds(40e-6);
+  line.exponent = 0.25;
+  line.bandwidth = 200_GBps;
+  return line;
+}
+
+/// An all-reduce of all GPUs of a node.
+CalibratedCollective some_entry(const Cluster& cluster) {
+  CalibratedCollective entry;
+  entry.operation = CollectiveOp::AllReduce;
+  entry.ranks = cluster.gpus_per_node * cluster.nodes;
+  entry.nodes = cluster.nodes;
+  entry.machine = measured_machine(cluster, cluster.nodes);
+  entry.line = some_line();
+  return entry;
+}
+
+Calibration of(const CalibratedCollective& entry) {
+  Calibration calibration;
+  calibration.file = "c.json";
+  calibration.collectives = {entry};
+  return calibration;
+}
+
+Seconds time_of(const Calibration& calibration, const Cluster& cluster, Bytes size,
+                const CollectiveGroup& group) {
+  return calibrated_cost(calibration, cluster, CollectiveOp::AllReduce, size, group)
+      .idle_time(cluster);
+}
+
+// 1 MiB: 1048576 B / 200 GB/s = 5.24288 us; (30^4 + 40^4)^(1/4) = (810000 + 2560000)^(1/4) =
+// 42.8457 us. 16 MiB: the bend is 40 x 16^(1/4) = 80 us; (30^4 + 80^4)^(1/4) = 80.3930 us.
+TEST(CollectiveLine, ByHand) {
+  const CollectiveLine line = some_line();
+  EXPECT_NEAR(line.transfer(1_MiB).count(), 5.24288e-6, 1e-15);
+  EXPECT_NEAR(line.delay(1_MiB).count(), std::pow(3370000.0, 0.25) * 1e-6, 1e-15);
+  EXPECT_NEAR(line.delay(1_MiB).count(), 42.8457e-6, 1e-10);
+  EXPECT_NEAR(line.delay(16_MiB).count(), std::pow(810000.0 + 40960000.0, 0.25) * 1e-6, 1e-15);
+  EXPECT_DOUBLE_EQ(line.time(16_MiB).count(),
+                   line.delay(16_MiB).count() + line.transfer(16_MiB).count());
+  // Without a bend the floor is left, and the time of nothing is the floor.
+  CollectiveLine straight = line;
+  straight.bend = Seconds(0);
+  EXPECT_DOUBLE_EQ(straight.delay(1_GiB).count(), 30e-6);
+  EXPECT_DOUBLE_EQ(line.time(0_B).count(), 30e-6);
+}
+
+TEST(CollectiveLine, IsRoundedAsItsFileHoldsIt) {
+  CollectiveLine line = some_line();
+  line.floor = Seconds(30.00004e-6);  // 0.1 ns
+  line.exponent = 0.25004;
+  line.bandwidth = BytesPerSecond(200.00004e9);
+  EXPECT_EQ(rounded(line), rounded(some_line()));
+  EXPECT_EQ(rounded(rounded(line)), rounded(line));
+}
+
+// V = 7/4 S. The time is the line's whatever the model says, at sizes of every protocol.
+TEST(CalibratedCost, AnExactEntryIsTheTime) {
+  const Cluster cluster = load_cluster("dgx-a100-40");
+  const Calibration calibration = of(some_entry(cluster));
+  for (const Bytes size : {1_KiB, 64_KiB, 1_MiB, 32_MiB, 1_GiB, 16_GiB}) {
+    const Bytes sent = ring_bytes_sent(CollectiveOp::AllReduce, size, 8);
+    EXPECT_NEAR(time_of(calibration, cluster, size, {8, 1}).count(), some_line().time(sent).count(),
+                1e-12 * some_line().time(sent).count());
+  }
+  EXPECT_EQ(calibration_note(calibration, cluster, CollectiveOp::AllReduce, {8, 1}),
+            "calibration c.json: all_reduce of 8 ranks on 1 node as measured (dgx-a100-40)");
+}
+
+// Contention stays on the links: they last V/B = 7/4 GiB / 200 GB/s together, the rest is delay.
+TEST(CalibratedCost, TheTransferIsOnTheLinks) {
+  const Cluster cluster = load_cluster("dgx-a100-40");
+  const CollectiveCost cost =
+      calibrated_cost(of(some_entry(cluster)), cluster, CollectiveOp::AllReduce, 1_GiB, {8, 1});
+  const Bytes sent = ring_bytes_sent(CollectiveOp::AllReduce, 1_GiB, 8);
+  EXPECT_NEAR(cost.delay.count(), some_line().delay(sent).count(), 1e-11);
+  ASSERT_EQ(cost.loads.front().kind, LinkClass::Kind::IntraNode);
+  const Seconds loaded =
+      cost.loads.front().bytes / link_capacity(cluster, LinkClass::Kind::IntraNode);
+  EXPECT_NEAR(loaded.count(), some_line().transfer(sent).count(), 1e-11);
+  const CollectiveCost model = collective_cost(cluster, CollectiveOp::AllReduce, 1_GiB, {8, 1});
+  EXPECT_EQ(cost.ctas, model.ctas);
+  EXPECT_EQ(cost.sent_per_rank, model.sent_per_rank);
+}
+
+// On two nodes the NICs are narrower than NVLink: they carry transfer x capacity, and what is on
+// the others lasts no longer.
+TEST(CalibratedCost, WiderLinksLastNoLonger) {
+  const Cluster cluster = load_cluster("dgx-a100-40", 2);
+  CalibratedCollective entry = some_entry(cluster);
+  for (const double gbps : {50.0, 400.0}) {  // slower and faster than the model
+    entry.line.bandwidth = BytesPerSecond(gbps * 1e9);
+    const CollectiveCost cost =
+        calibrated_cost(of(entry), cluster, CollectiveOp::AllReduce, 1_GiB, {16, 2});
+    const Bytes sent = ring_bytes_sent(CollectiveOp::AllReduce, 1_GiB, 16);
+    EXPECT_NEAR(cost.idle_time(cluster).count(), entry.line.time(sent).count(), 1e-12);
+    for (const LinkLoad& load : cost.loads) {
+      CollectiveCost one;
+      one.nics = cost.nics;
+      one.loads = {load};
+      EXPECT_LE(one.idle_time(cluster).count(), entry.line.transfer(sent).count() * (1 + 1e-9));
+    }
+  }
+}
+
+// A line that is twice the model's delay and three times its transfer at a size makes another
+// group's twice and three times.
+TEST(CalibratedCost, OtherGroupsAreScaled) {
+  const Cluster cluster = load_cluster("dgx-a100-40");
+  const CollectiveCost model = collective_cost(cluster, CollectiveOp::AllReduce, 1_GiB, {8, 1});
+  const Seconds transfer = model.idle_time(cluster) - model.delay;
+  CalibratedCollective entry = some_entry(cluster);
+  entry.line.bend = Seconds(0);
+  entry.line.floor = 2 * model.delay;
+  const Bytes sent = ring_bytes_sent(CollectiveOp::AllReduce, 1_GiB, 8);
+  entry.line.bandwidth = BytesPerSecond(static_cast<double>(sent.count()) / (3 * transfer.count()));
+  const CollectiveGroup four{4, 1};
+  const CollectiveCost base = collective_cost(cluster, CollectiveOp::AllReduce, 1_GiB, four);
+  const CollectiveCost cost =
+      calibrated_cost(of(entry), cluster, CollectiveOp::AllReduce, 1_GiB, four);
+  EXPECT_NEAR(cost.delay / base.delay, 2, 1e-6);
+  EXPECT_NEAR((cost.idle_time(cluster) - cost.delay) / (base.idle_time(cluster) - base.delay), 3,
+              1e-6);
+  EXPECT_EQ(
+      calibration_note(of(entry), cluster, CollectiveOp::AllReduce, four),
+      "calibration c.json: all_reduce of 4 ranks on 1 node by the model, scaled as all_reduce "
+      "of 8 ranks on 1 node were measured (dgx-a100-40)");
+}
+
+// Ratios hold where the log has sizes: at 1 GiB that of its largest, 1 MiB, is taken.
+TEST(CalibratedCost, RatiosAreThoseOfSizesThatWereFitted) {
+  const Cluster cluster = load_cluster("dgx-a100-40");
+  CalibratedCollective entry = some_entry(cluster);
+  entry.fitted_residuals.sizes = {1_KiB, 1_MiB};
+  entry.fitted_residuals.errors = {0, 0};
+  const CollectiveCost model = collective_cost(cluster, CollectiveOp::AllReduce, 1_MiB, {8, 1});
+  const Bytes sent = ring_bytes_sent(CollectiveOp::AllReduce, 1_MiB, 8);
+  const double ratio = entry.line.delay(sent) / model.delay;
+  const CollectiveGroup four{4, 1};
+  const CollectiveCost base = collective_cost(cluster, CollectiveOp::AllReduce, 1_GiB, four);
+  const CollectiveCost cost =
+      calibrated_cost(of(entry), cluster, CollectiveOp::AllReduce, 1_GiB, four);
+  EXPECT_NEAR(cost.delay / base.delay, ratio, 1e-6);
+}
+
+TEST(CalibratedCost, OtherOperationsReachesAndMachinesAreTheModels) {
+  const Cluster one = load_cluster("dgx-a100-40");
+  const Cluster two = load_cluster("dgx-a100-40", 2);
+  const Calibration calibration = of(some_entry(one));
+  const auto kind = [&](const Cluster& cluster, CollectiveOp op, const CollectiveGroup& group) {
+    return calibration_match(calibration, cluster, op, group).kind;
+  };
+  using Kind = CalibrationMatch::Kind;
+  EXPECT_EQ(kind(one, CollectiveOp::AllReduce, {8, 1}), Kind::Exact);
+  EXPECT_EQ(kind(two, CollectiveOp::AllReduce, {8, 1}), Kind::Exact);  // a node of the same kind
+  EXPECT_EQ(kind(two, CollectiveOp::AllReduce, {4, 1}), Kind::Scaled);
+  EXPECT_EQ(kind(two, CollectiveOp::AllReduce, {16, 2}), Kind::None);
+  EXPECT_EQ(kind(one, CollectiveOp::AllGather, {8, 1}), Kind::None);
+  EXPECT_EQ(kind(load_cluster("dgx-h100"), CollectiveOp::AllReduce, {8, 1}), Kind::None);
+  EXPECT_EQ(
+      calibration_note(calibration, one, CollectiveOp::AllGather, {8, 1}),
+      "calibration c.json: nothing for all_gather_into_tensor of 8 ranks on 1 node, the model "
+      "alone");
+  EXPECT_EQ(time_of(calibration, two, 1_GiB, {16, 2}),
+            collective_cost(two, CollectiveOp::AllReduce, 1_GiB, {16, 2}).idle_time(two));
+}
+
+// The same links with more memory: used, and told.
+TEST(CalibratedCost, AnotherGpuIsTold) {
+  const Calibration calibration = of(some_entry(load_cluster("dgx-a100-40")));
+  const Cluster larger = load_cluster("dgx-a100-80");
+  EXPECT_THAT(calibration_note(calibration, larger, CollectiveOp::AllReduce, {8, 1}),
+              HasSubstr("; A100-SXM4-40 there, A100-SXM4-80 here"));
+  EXPECT_THAT(foreign_machines(calibration, larger), ElementsAre());
+  EXPECT_THAT(foreign_machines(calibration, load_cluster("dgx-h100")),
+              ElementsAre("calibration c.json: measurements of dgx-a100-40 are not used: "
+                          "A100-SXM4-40, not H100-SXM5-80"));
+}
+
+TEST(CalibratedCost, AdaptersTellMachinesApart) {
+  const Cluster measured = load_cluster("dgx-a100-40", 2);
+  const Calibration calibration = of(some_entry(measured));
+  EXPECT_THAT(foreign_machines(calibration, load_cluster("aws-p4d", 2)),
+              ElementsAre(HasSubstr("8 x 25 GB/s of network a node, not 4 x 12.5")));
+  // A group that drives one adapter is not what was measured.
+  const auto kind = [&](const CollectiveGroup& group) {
+    return calibration_match(calibration, measured, CollectiveOp::AllReduce, group).kind;
+  };
+  EXPECT_EQ(kind({16, 2}), CalibrationMatch::Kind::Exact);
+  EXPECT_EQ(kind({16, 2, 8}), CalibrationMatch::Kind::Exact);
+  EXPECT_EQ(kind({16, 2, 1}), CalibrationMatch::Kind::Scaled);
+}
+
+TEST(CalibratedCost, TheNearestGroupAndMostSizesWin) {
+  const Cluster cluster = load_cluster("dgx-a100-40");
+  CalibratedCollective two = some_entry(cluster);
+  two.ranks = 2;
+  CalibratedCollective few = some_entry(cluster);
+  few.fitted_residuals.sizes = {1_MiB};
+  CalibratedCollective many = some_entry(cluster);
+  many.fitted_residuals.sizes = {1_MiB, 2_MiB};
+  Calibration calibration;
+  calibration.collectives = {two, few, many};
+  const auto chosen = [&](int ranks) {
+    return calibration_match(calibration, cluster, CollectiveOp::AllReduce, {ranks, 1}).entry -
+           calibration.collectives.data();
+  };
+  EXPECT_EQ(chosen(2), 0);
+  EXPECT_EQ(chosen(3), 0);  // 3/2 is less than 8/3
+  EXPECT_EQ(chosen(8), 2);
+}
+
+// The file.
+
+TEST(CalibrationFile, ReadsBackAsTheSame) {
+  CalibratedCollective one = some_entry(load_cluster("dgx-a100-40"));
+  one.line = rounded(one.line);
+  one.log = "all_reduce.txt";
+  one.source = "measured here";
+  one.nccl_version = "2.26.2";
+  one.fitted = {"floor", "bandwidth", "bend", "exponent"};
+  one.hold_out = "every-second";
+  one.fitted_residuals = {{1_KiB, 1_MiB}, {0.01, -0.02}, 0.015, 0.02, 0.02};
+  one.held_out_residuals = {{2_KiB}, {0.03}, 0.03, 0.03, 0.03};
+  CalibratedCollective two = some_entry(load_cluster("dgx-a100-40", 2));
+  two.line = rounded(two.line);
+  Calibration calibration;
+  calibration.collectives = {one, two};
+  const std::string text = calibration_text(calibration);
+  const Calibration read = parse_calibration(text, "c.json");
+  EXPECT_EQ(read.collectives, calibration.collectives);
+  EXPECT_EQ(read.file, "c.json");
+  EXPECT_EQ(calibration_text(read), text);
+}
+
+std::string example() {
+  return read_file(std::string(ZEROSIM_SOURCE_DIR) + "/examples/calibration.json");
+}
+
+TEST(CalibrationFile, TheExampleReadsBack) {
+  const Calibration calibration = parse_calibration(example(), "calibration.json");
+  ASSERT_EQ(calibration.collectives.size(), 1U);
+  EXPECT_EQ(calibration_text(calibration), example());
+}
+
+std::string entry_text(const std::string& operation, const std::string& constants,
+                       const std::string& rest = "") {
+  return R"({"version": 1, "collectives": [
+  {"operation": ")" +
+         operation + R"(", "ranks": 8, "nodes": 1,
+   "machine": {"name": "box", "gpu": "A100-SXM4-40", "intra": "nvswitch"},
+   "constants": )" +
+         constants + rest + "}]}";
+}
+
+const char* const kConstants =
+    R"({"floor": "30us", "bend": "40us", "exponent": 0.25, "bandwidth": "200GB/s"})";
+
+TEST(CalibrationFile, ByHand) {
+  const Calibration calibration = parse_calibration(entry_text("all_reduce", kConstants), "c.json");
+  ASSERT_EQ(calibration.collectives.size(), 1U);
+  EXPECT_EQ(calibration.collectives[0].line, rounded(some_line()));
+  EXPECT_EQ(calibration.collectives[0].machine.gpu, "A100-SXM4-40");
+}
+
+struct BadFile {
+  const char* name;
+  std::string text;
+  std::string message;
+};
+
+std::string with_constant(const std::string& key, const std::string& value) {
+  std::string text = entry_text("all_reduce", kConstants);
+  const std::size_t begin = text.find("\"" + key + "\": ") + key.size() + 4;
+  return text.replace(begin, text.find_first_of(",}", begin) - begin, value);
+}
+
+class BadCalibration : public ::testing::TestWithParam<BadFile> {};
+
+TEST_P(BadCalibration, IsOneErrorWithItsPlace) {
+  try {
+    (void)parse_calibration(GetParam().text, "c.json");
+    FAIL() << "was read";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(std::string(error.what()), GetParam().message);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, BadCalibration,
+    ::testing::Values(
+        BadFile{"version", R"({"version": 2, "collectives": [], "kernels": []})",
+                "c.json:1:13: version: found version 2, expected 1, which is all that this zerosim "
+                "reads"},
+        BadFile{"no_version", R"({"collectives": []})",
+                "c.json:1:1: version: missing, expected an integer"},
+        BadFile{"operation", entry_text("all_gather_into_tensr", kConstants),
+                "c.json:2:17: collectives[0].operation: unknown operation "
+                "\"all_gather_into_tensr\"; did you mean \"all_gather_into_tensor\"?"},
+        BadFile{"negative", with_constant("floor", "\"-30us\""),
+                "c.json:4:27: collectives[0].constants.floor: \"-30us\": negative, expected a "
+                "number with a unit such as \"5us\""},
+        BadFile{"zero", with_constant("floor", "\"0us\""),
+                "c.json:4:27: collectives[0].constants.floor: found 0 s, expected 1e-10 s to 3600 "
+                "s"},
+        BadFile{"no_rate", with_constant("bandwidth", "\"0GB/s\""),
+                "c.json:4:82: collectives[0].constants.bandwidth: found 0 GB/s, expected 0.0001 to "
+                "1e+06"},
+        BadFile{"unit", with_constant("bend", "40"),
+                "c.json:4:43: collectives[0].constants.bend: found 40, expected text with a unit "
+                "such as \"5us\""},
+        BadFile{"exponent", with_constant("exponent", "1.5"),
+                "c.json:4:63: collectives[0].constants.exponent: found 1.5, expected a number from "
+                "0 to 0.9"},
+        BadFile{"missing", entry_text("all_reduce", R"({"floor": "30us", "bend": "40us"})"),
+                "c.json:4:17: collectives[0].constants.exponent: missing, expected a number"},
+        BadFile{"misspelt", entry_text("all_reduce", kConstants, R"(, "residual": {})"),
+                "c.json:4:94: collectives[0].residual: unknown key; did you mean \"residuals\"?"},
+        BadFile{"residuals",
+                entry_text("all_reduce", kConstants,
+                           R"(, "residuals": {"fitted": {"sizes": [1024, 2048], "errors": [0],
+   "median": 0, "p90": 0, "worst": 0}})"),
+                "c.json:4:152: collectives[0].residuals.fitted.errors: found 1 errors of 2 sizes"},
+        BadFile{"json", "version: 1", "c.json:1:1: Syntax error: value, object or array expected"}),
+    [](const auto& file) { return std::string(file.param.name); });
+
+}  // namespace
+}  // namespace zerosim

@@ -1,0 +1,315 @@
+#include "topology/calibration.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "sim/base/error.h"
+#include "sim/base/json.h"
+#include "sim/base/text.h"
+#include "topology/gpu.h"
+#include "topology/json_reading.h"
+#include "topology/node_file.h"
+
+namespace zerosim {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr std::int64_t kMostRanks = kMaxGpusPerNode * kMaxNodes;
+constexpr double kLargestExponent = 0.9;
+/// What a file can hold: its steps are 0.1 ns and 0.1 MB/s.
+constexpr Seconds kLeastFloor{1e-10};
+constexpr Seconds kLongest{3600};
+constexpr BytesPerSecond kSlowest{1e5};
+constexpr BytesPerSecond kFastest{1e15};
+
+constexpr std::array kOperations = {CollectiveOp::AllReduce,     CollectiveOp::AllGather,
+                                    CollectiveOp::ReduceScatter, CollectiveOp::Broadcast,
+                                    CollectiveOp::Reduce,        CollectiveOp::AllToAll};
+constexpr std::array kIntraKinds = {IntraNode::NvSwitch, IntraNode::NvLinkMesh, IntraNode::Pcie,
+                                    IntraNode::PcieHostStaged};
+const std::vector<std::string>& constant_names() {
+  static const std::vector<std::string> kNames = {"floor", "bend", "exponent", "bandwidth"};
+  return kNames;
+}
+
+std::vector<std::string> gpu_names() {
+  std::vector<std::string> names;
+  names.reserve(gpu_specs().size());
+  for (const GpuSpec& gpu : gpu_specs()) names.push_back(gpu.name);
+  return names;
+}
+
+/// The value of `all` that is called as the member `key`.
+template <typename Values, typename Name>
+auto named(JsonObject& object, const std::string& key, const Values& all, const Name& name_of,
+           std::string_view what) {
+  std::vector<std::string> names;
+  names.reserve(all.size());
+  for (const auto& value : all) names.emplace_back(name_of(value));
+  const std::string name = one_of(object, key, names, what);
+  const auto found = std::find(names.begin(), names.end(), name);
+  return all[static_cast<std::size_t>(found - names.begin())];
+}
+
+// Reading.
+
+Seconds bounded_time(JsonObject& object, const std::string& key, Seconds least) {
+  const Seconds time = object.seconds(key);
+  if (time >= least && time <= kLongest) return time;
+  object.fail(key,
+              format("found {:g} s, expected {:g} s to {:g} s", time.count(), least.count(),
+                     kLongest.count()),
+              "out_of_range");
+}
+
+BytesPerSecond bounded_rate(JsonObject& object, const std::string& key) {
+  const BytesPerSecond rate = object.bytes_per_second(key);
+  if (rate >= kSlowest && rate <= kFastest) return rate;
+  object.fail(key,
+              format("found {:g} GB/s, expected {:g} to {:g}", rate.gb_per_second(),
+                     kSlowest.gb_per_second(), kFastest.gb_per_second()),
+              "out_of_range");
+}
+
+MeasuredMachine read_machine(JsonObject object, int nodes) {
+  expect_keys(object, {"name", "gpu", "intra", "nics", "nic_bandwidth"});
+  MeasuredMachine machine;
+  machine.name = object.string("name");
+  machine.gpu = one_of(object, "gpu", gpu_names(), "GPU");
+  machine.intra = named(object, "intra", kIntraKinds, intra_node_name, "kind of node");
+  if (nodes > 1) {
+    machine.nics = bounded_integer(object, "nics", 1, kMaxGpusPerNode * kMaxGpusPerNode);
+    machine.nic_bandwidth = bounded_rate(object, "nic_bandwidth");
+  }
+  return machine;
+}
+
+CollectiveLine read_line(JsonObject object) {
+  expect_keys(object, {"floor", "bend", "exponent", "bandwidth"});
+  CollectiveLine line;
+  line.floor = bounded_time(object, "floor", kLeastFloor);
+  line.bend = bounded_time(object, "bend", Seconds(0));
+  line.exponent = object.number("exponent");
+  if (!(line.exponent >= 0 && line.exponent <= kLargestExponent)) {
+    object.fail("exponent",
+                format("found {}, expected a number from 0 to {}", line.exponent, kLargestExponent),
+                "out_of_range");
+  }
+  line.bandwidth = bounded_rate(object, "bandwidth");
+  return line;
+}
+
+void read_provenance(JsonObject object, CalibratedCollective& entry) {
+  expect_keys(object, {"log", "source", "nccl_version", "fitted", "hold_out"});
+  entry.log = object.string("log");
+  entry.source = object.optional_string("source").value_or("");
+  entry.nccl_version = object.optional_string("nccl_version").value_or("");
+  entry.hold_out = object.optional_string("hold_out").value_or("");
+  entry.fitted = object.strings("fitted");
+  const std::vector<std::string>& known = constant_names();
+  for (const std::string& name : entry.fitted) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    object.fail("fitted", format("unknown constant \"{}\"{}", name, did_you_mean(name, known)));
+  }
+}
+
+std::vector<double> read_numbers(JsonObject& object, const std::string& key) {
+  const JsonValue& array = object.raw(key);
+  if (!array.isArray()) object.fail(key, "found no list, expected numbers");
+  std::vector<double> numbers;
+  numbers.reserve(array.size());
+  for (const JsonValue& value : array) {
+    if (!value.isNumeric()) object.fail(key, "found something else, expected numbers");
+    numbers.push_back(value.asDouble());
+  }
+  return numbers;
+}
+
+LineResiduals read_residuals(JsonObject object) {
+  expect_keys(object, {"sizes", "errors", "median", "p90", "worst"});
+  LineResiduals residuals;
+  for (const std::int64_t size : object.integers("sizes")) {
+    const bool ascends = residuals.sizes.empty() || Bytes(size) >= residuals.sizes.back();
+    if (size < 1 || !ascends) object.fail("sizes", "expected positive sizes, ascending");
+    residuals.sizes.emplace_back(size);
+  }
+  residuals.errors = read_numbers(object, "errors");
+  if (residuals.errors.size() != residuals.sizes.size()) {
+    object.fail("errors", format("found {} errors of {} sizes", residuals.errors.size(),
+                                 residuals.sizes.size()));
+  }
+  residuals.median = object.number("median");
+  residuals.p90 = object.number("p90");
+  residuals.worst = object.number("worst");
+  return residuals;
+}
+
+CalibratedCollective read_collective(JsonObject object) {
+  expect_keys(object,
+              {"operation", "ranks", "nodes", "machine", "constants", "provenance", "residuals"});
+  CalibratedCollective entry;
+  entry.operation = named(
+      object, "operation", kOperations, [](CollectiveOp op) { return to_string(op); }, "operation");
+  entry.ranks = bounded_integer(object, "ranks", 2, std::min<std::int64_t>(kMostRanks, INT32_MAX));
+  entry.nodes = bounded_integer(object, "nodes", 1, entry.ranks);
+  entry.machine = read_machine(object.object("machine"), entry.nodes);
+  entry.line = read_line(object.object("constants"));
+  if (auto provenance = object.optional_object("provenance")) read_provenance(*provenance, entry);
+  if (auto residuals = object.optional_object("residuals")) {
+    expect_keys(*residuals, {"fitted", "held_out"});
+    entry.fitted_residuals = read_residuals(residuals->object("fitted"));
+    if (auto held_out = residuals->optional_object("held_out")) {
+      entry.held_out_residuals = read_residuals(*held_out);
+    }
+  }
+  return entry;
+}
+
+void check_version(JsonObject& root) {
+  const std::int64_t version = root.integer("version");
+  if (version == kVersion) return;
+  root.fail("version", format("found version {}, expected {}, which is all that this zerosim reads",
+                              version, kVersion));
+}
+
+// Writing.
+
+std::string time_text(Seconds time) {
+  return format("{:.4f}us", time.count() * 1e6);
+}
+
+std::string rate_text(BytesPerSecond rate) {
+  return format("{:.4f}GB/s", rate.gb_per_second());
+}
+
+JsonValue machine_json(const CalibratedCollective& entry) {
+  JsonValue json(Json::objectValue);
+  json["name"] = entry.machine.name;
+  json["gpu"] = entry.machine.gpu;
+  json["intra"] = std::string(intra_node_name(entry.machine.intra));
+  if (entry.nodes > 1) {
+    json["nics"] = entry.machine.nics;
+    json["nic_bandwidth"] = rate_text(entry.machine.nic_bandwidth);
+  }
+  return json;
+}
+
+JsonValue constants_json(const CollectiveLine& line) {
+  JsonValue json(Json::objectValue);
+  json["floor"] = time_text(line.floor);
+  json["bend"] = time_text(line.bend);
+  json["exponent"] = line.exponent;
+  json["bandwidth"] = rate_text(line.bandwidth);
+  return json;
+}
+
+JsonValue provenance_json(const CalibratedCollective& entry) {
+  JsonValue json(Json::objectValue);
+  const auto put = [&](const char* key, const std::string& text) {
+    if (!text.empty()) json[key] = text;
+  };
+  json["log"] = entry.log;
+  put("source", entry.source);
+  put("nccl_version", entry.nccl_version);
+  put("hold_out", entry.hold_out);
+  JsonValue& fitted = json["fitted"] = JsonValue(Json::arrayValue);
+  for (const std::string& name : entry.fitted) fitted.append(name);
+  return json;
+}
+
+JsonValue residuals_json(const LineResiduals& residuals) {
+  JsonValue json(Json::objectValue);
+  JsonValue& sizes = json["sizes"] = JsonValue(Json::arrayValue);
+  for (const Bytes size : residuals.sizes) {
+    sizes.append(JsonValue(static_cast<Json::Int64>(size.count())));
+  }
+  JsonValue& errors = json["errors"] = JsonValue(Json::arrayValue);
+  for (const double error : residuals.errors) errors.append(error);
+  json["median"] = residuals.median;
+  json["p90"] = residuals.p90;
+  json["worst"] = residuals.worst;
+  return json;
+}
+
+JsonValue collective_json(const CalibratedCollective& entry) {
+  JsonValue json(Json::objectValue);
+  json["operation"] = std::string(to_string(entry.operation));
+  json["ranks"] = entry.ranks;
+  json["nodes"] = entry.nodes;
+  json["machine"] = machine_json(entry);
+  json["constants"] = constants_json(entry.line);
+  if (!entry.log.empty()) json["provenance"] = provenance_json(entry);
+  if (!entry.fitted_residuals.sizes.empty()) {
+    json["residuals"]["fitted"] = residuals_json(entry.fitted_residuals);
+  }
+  if (!entry.held_out_residuals.sizes.empty()) {
+    json["residuals"]["held_out"] = residuals_json(entry.held_out_residuals);
+  }
+  return json;
+}
+
+}  // namespace
+
+Seconds CollectiveLine::delay(Bytes sent) const {
+  const double mebibytes = static_cast<double>(sent.count()) / (1 << 20);
+  const double bent = bend.count() * std::pow(mebibytes, exponent);
+  // Of the larger of the two: neither overflows nor vanishes.
+  const double larger = std::max(floor.count(), bent);
+  if (larger <= 0) return Seconds(0);
+  const double ratio = std::min(floor.count(), bent) / larger;
+  return Seconds(larger * std::pow(1 + ratio * ratio * ratio * ratio, 0.25));
+}
+
+MeasuredMachine measured_machine(const Cluster& cluster, int nodes) {
+  MeasuredMachine machine;
+  machine.name = cluster.name;
+  machine.gpu = cluster.node.gpu;
+  machine.intra = cluster.intra();
+  if (nodes > 1) {
+    machine.nics = nics_in_use(cluster);
+    machine.nic_bandwidth = cluster.node.nic_bandwidth;
+  }
+  return machine;
+}
+
+CollectiveLine rounded(const CollectiveLine& line) {
+  CollectiveLine read;
+  read.floor = parse_seconds(time_text(line.floor));
+  read.bend = parse_seconds(time_text(line.bend));
+  read.exponent = std::round(line.exponent * 1e4) / 1e4;
+  read.bandwidth = parse_bytes_per_second(rate_text(line.bandwidth));
+  return read;
+}
+
+Calibration parse_calibration(std::string text, const std::string& file) {
+  const JsonDocument document = JsonDocument::from_text(std::move(text), file);
+  JsonObject root(document, document.root(), "");
+  if (root.has("version")) check_version(root);  // first: another version may have other keys
+  expect_keys(root, {"version", "collectives"});
+  check_version(root);
+  Calibration calibration;
+  calibration.file = file;
+  for (JsonObject& object : root.objects("collectives")) {
+    calibration.collectives.push_back(read_collective(std::move(object)));
+  }
+  return calibration;
+}
+
+Calibration read_calibration(const std::string& path) {
+  return parse_calibration(read_file(path), path);
+}
+
+std::string calibration_text(const Calibration& calibration) {
+  JsonValue json(Json::objectValue);
+  json["version"] = kVersion;
+  JsonValue& entries = json["collectives"] = JsonValue(Json::arrayValue);
+  for (const CalibratedCollective& entry : calibration.collectives) {
+    entries.append(collective_json(entry));
+  }
+  return to_text(json) + "\n";
+}
+
+}  // namespace zerosim

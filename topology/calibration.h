@@ -1,0 +1,119 @@
+/// \file
+/// A calibration: constants fitted to measurements of a machine, and their file.
+///
+/// `zerosim calibrate` writes it (validate/fit_collectives.h), `--calibration F` reads it; what
+/// becomes of it in a simulation is told in calibrated_cost.h.
+///
+/// The schema of a calibration file, version 1 (examples/calibration.json). Quantities are strings
+/// with units; sizes are bytes; `?` marks what may be left out:
+///
+///     version              1
+///     collectives          a list, an entry for each operation, group and machine:
+///       operation          all_reduce, all_gather_into_tensor, reduce_scatter_tensor, broadcast,
+///                          reduce or all_to_all_single
+///       ranks, nodes       of the group, as NCCL counts nodes; at least 2 and 1
+///       machine            that was measured:
+///         name             as reports call the cluster
+///         gpu              a GPU's name ("A100-SXM4-40")
+///         intra            nvswitch, nvlink-mesh, pcie or pcie-host-staged
+///         nics           ? that the group's GPUs drive on a node; with nodes > 1
+///         nic_bandwidth  ? peak of one, one direction; with nodes > 1
+///       constants          of CollectiveLine: floor, bend (times), exponent (0 to 0.9), bandwidth
+///       provenance       ? {log, source ?, nccl_version ?, fitted: names of the constants that the
+///                          log decided (the others are fixed), hold_out ?}
+///       residuals        ? {fitted, held_out ?}, each {sizes, errors: (line - measured) /
+///       measured,
+///                          of the same order; median, p90, worst: of their absolute values}
+///
+/// Sections of later versions (kernels, host, links) stand beside `collectives`. A file of another
+/// version is refused: constants must not be taken for what they are not.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "topology/cluster.h"
+#include "topology/collective_model.h"
+
+namespace zerosim {
+
+/// Time of one operation of one group, alone, by the bytes V that each rank sends
+/// (`ring_bytes_sent`):
+///
+///     t(V) = V / bandwidth + (floor^4 + (bend (V / 1 MiB)^exponent)^4)^(1/4)
+///
+/// The first part is on the links, the second is a delay: the launch, then what pipelines, and
+/// their protocols, take beyond the transfer. NCCL changes protocol as V grows, so no single
+/// latency holds; a power of V follows the envelope of all. The fourth power rounds the corner
+/// between the two. It fits published curves better than nccl_cost.md section 7's A + V/B + kappa
+/// sqrt(A V/B), whose exponent is 1/2 (README, Calibrate).
+struct CollectiveLine {
+  Seconds floor{0};
+  Seconds bend{0};  ///< at V = 1 MiB
+  double exponent = 0.5;
+  BytesPerSecond bandwidth;  ///< bus bandwidth, as V grows
+
+  [[nodiscard]] Seconds delay(Bytes sent) const;
+  [[nodiscard]] Seconds transfer(Bytes sent) const { return sent / bandwidth; }
+  [[nodiscard]] Seconds time(Bytes sent) const { return delay(sent) + transfer(sent); }
+  bool operator==(const CollectiveLine&) const = default;
+};
+
+/// What decides whether constants hold for another cluster.
+struct MeasuredMachine {
+  std::string name;
+  std::string gpu;
+  IntraNode intra = IntraNode::NvSwitch;
+  int nics = 0;  ///< 0: one node
+  BytesPerSecond nic_bandwidth;
+  bool operator==(const MeasuredMachine&) const = default;
+};
+/// Of a group on so many of its nodes.
+[[nodiscard]] MeasuredMachine measured_machine(const Cluster& cluster, int nodes);
+
+/// How far the line is from what was measured.
+struct LineResiduals {
+  std::vector<Bytes> sizes;    ///< ascending
+  std::vector<double> errors;  ///< (line - measured) / measured
+  double median = 0, p90 = 0, worst = 0;
+  bool operator==(const LineResiduals&) const = default;
+};
+
+struct CalibratedCollective {
+  CollectiveOp operation = CollectiveOp::AllReduce;
+  int ranks = 2;
+  int nodes = 1;
+  MeasuredMachine machine;
+  CollectiveLine line;
+  /// \name Provenance
+  ///@{
+  std::string log, source, nccl_version;
+  std::vector<std::string> fitted;
+  std::string hold_out;  ///< "": not told
+  ///@}
+  LineResiduals fitted_residuals, held_out_residuals;  ///< without sizes: not told
+  bool operator==(const CalibratedCollective&) const = default;
+};
+
+struct Calibration {
+  std::string file;  ///< as it is called in sentences
+  std::vector<CalibratedCollective> collectives;
+
+  [[nodiscard]] bool empty() const { return collectives.empty(); }
+};
+
+/// \throws ConfigError  with file, line, column and the nearest name
+[[nodiscard]] Calibration read_calibration(const std::string& path);
+/// `file` stands for the text in messages.
+[[nodiscard]] Calibration parse_calibration(std::string text, const std::string& file);
+
+/// What reads back as the same, with the precision of `rounded`. The same calibration gives the
+/// same bytes.
+[[nodiscard]] std::string calibration_text(const Calibration& calibration);
+
+/// The line as its file holds it: 0.1 ns, 0.1 MB/s, exponent 0.0001.
+[[nodiscard]] CollectiveLine rounded(const CollectiveLine& line);
+
+}  // namespace zerosim
