@@ -27,7 +27,8 @@
 ///
 /// Not modelled: ranks that begin before the last one has arrived or end before the others (the
 /// kernel of all begins and ends at once, as in the fluid form); rings in several loops over NCCL's
-/// buffers; each channel's own order of GPUs (a node is left by its last rank only).
+/// buffers; each channel's own order of GPUs (a node is left by its last rank only); slots and
+/// uplinks (folding.h), which only copies and fluid collectives load.
 #pragma once
 
 #include <cstddef>
