@@ -27,8 +27,8 @@
 ///
 /// Not modelled: ranks that begin before the last one has arrived or end before the others (the
 /// kernel of all begins and ends at once, as in the fluid form); rings in several loops over NCCL's
-/// buffers; each channel's own order of GPUs (a node is left by its last rank only); slots and
-/// uplinks (folding.h), which only copies and fluid collectives load.
+/// buffers; each channel's own order of GPUs (a node is left by its last rank only); which
+/// of an uplink's sends below it is on it when (one of them takes all of its load along).
 #pragma once
 
 #include <cstddef>
