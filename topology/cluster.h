@@ -30,8 +30,9 @@
 ///       intra.nvlink     ? peak of one GPU, one direction = the GPU's
 ///       intra.pcie       ? peak of one GPU's slot, one direction = x16 of the GPU's generation
 ///       intra.ring_bandwidth ? what a large ring collective reaches (busbw) = by link class
-///       nics             ? {count, bandwidth, kind ? = "infiniband" ("roce", "efa", "tcp"),
-///                          efficiency ? = by kind}; needed when nodes > 1
+///       nics             ? {count, bandwidth, kind ? = "infiniband" ("roce", "efa" (version 2),
+///                          "efa-v1", "efa-v3", "tcp", "tcpx"), efficiency ? = by kind}; needed
+///                          when nodes > 1
 ///       host             ? {memory ?, memory_bandwidth ? (peak of all sockets together) = by PCIe
 ///                          generation, cores ?, cpu ? = "intel" ("amd", "arm"), pcie ? = by PCIe
 ///                          generation}
@@ -61,6 +62,7 @@
 ///       hop_latency      ? of each switch but the first (of a switch alone: of that one, beyond
 ///                          NCCL's own figure) = by kind of network, and of `cable_metres` = 20
 ///       nvlink_domain_nodes ? nodes that NVLink joins = the machine's
+///       sharp            ? InfiniBand's switches reduce = false
 ///       placement        ? {kind ("contiguous", "scattered"), seed = 1, among = nodes}: scattered
 ///                          puts the nodes at random places of so many
 ///      leaf-spine:
@@ -120,9 +122,13 @@
 #include "sim/base/units.h"
 #include "topology/fabric.h"
 #include "topology/gpu.h"
+#include "topology/nccl_settings.h"
 #include "topology/perturbation.h"
 
 namespace zerosim {
+
+/// Adapters between nodes (nccl_graph.h).
+enum class NetworkKind;
 
 enum class DeviceKind { Gpu, NvSwitch, PcieSwitch, Cpu, Nic };
 /// C2c: between a Grace CPU and its GPU.
@@ -136,6 +142,7 @@ struct Device {
   int index = 0;  ///< among its kind
   int numa = 0;
   BytesPerSecond port{};  ///< peak of a NIC, one direction; 0: not known
+  bool off = false;       ///< a NIC that no job may use (NCCL_IB_HCA)
 };
 struct Link {
   LinkKind kind = LinkKind::NvLink;
@@ -152,15 +159,20 @@ struct NcclGraph {
   double ring_efficiency = 1;    ///< what a large ring collective reaches of channels x speed
   int inter_ring_channels = 0;
   double inter_ring_channel_gbps = 0;  ///< GB/s of one channel when nodes > 1
+  double inter_tree_channel_gbps = 0;  ///< of trees inside each of two nodes; 0: as rings
+  bool staged = false;                 ///< GPUs of a node reach each other through host memory
+  bool over_nics = false;              ///< GPUs of a node reach each other through its NICs
   int nvls_heads = 0;                  ///< 0: no in-switch reduction
   double nvls_head_gbps = 0;
   double inter_nvls_head_gbps = 0;  ///< GB/s of one head when nodes > 1
   bool ll128 = true;                ///< needs NVLink-like ordering
   bool inter_ll128 = true;          ///< and a NIC within PXB of the GPU; counts only with `ll128`
   bool tree_on_one_gpu = false;     ///< all NIC traffic of a node passes one GPU ("TREE" pattern)
+  /// Least time on one node with a process for each GPU (nccl_cost.md section 7.1, T_floor; its 48
+  /// us of V100 and 42 of eight PCIe cards are those of one process for all: LaunchMode).
   double launch_floor_all_reduce_us = 25;
   double launch_floor_other_us = 16;
-  double inter_launch_floor_us = 34;    ///< any operation when nodes > 1
+  double inter_floor_us = 0;            ///< least time of any operation when nodes > 1: TCPX
   double kappa = 1.0;                   ///< square-root term, nccl_cost.md 7.1 (ii), one node
   double extra_network_latency_us = 0;  ///< EFA, TCP
   int ctas = 24;                        ///< SMs that a large collective holds, one node
@@ -178,6 +190,7 @@ struct NodeTemplate {
   int nics = 0;
   BytesPerSecond nic_bandwidth;          ///< peak, one NIC, one direction
   double nic_efficiency = 1.0;           ///< achieved / peak (topologies.md section 1)
+  NetworkKind network{};                 ///< counts if there are NICs
   BytesPerSecond host_link;              ///< PCIe host <-> one GPU, achieved
   Bytes host_memory;                     ///< 0: not known
   BytesPerSecond host_memory_bandwidth;  ///< peak, all sockets; 0: not known
@@ -216,6 +229,8 @@ struct Cluster {
   /// Where NVLinks are lost (nccl_graph.h, `settle_nccl`): NCCL uses no more of any node than the
   /// worst one has.
   std::optional<SettledNccl> settled;
+  /// Of the job's environment, no part of a cluster file.
+  NcclSettings nccl_settings;
 
   [[nodiscard]] const NcclGraph& nccl() const { return settled ? settled->graph : node.nccl; }
   [[nodiscard]] IntraNode intra() const { return settled ? settled->intra : node.intra; }

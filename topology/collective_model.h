@@ -1,17 +1,24 @@
 /// \file
 /// What NCCL does with one collective and what it costs (spec/nccl_cost.md sections 1 to 7).
 ///
-///     t(S) = max(floor, A + V/B + kappa sqrt(A V/B))
+///     t(S) = max(floor, launch + A + V/B + min(kappa sqrt(A V/B), 2.5 A))
 ///
 /// A: latency of the chosen algorithm and protocol; B: its bus bandwidth; V: bytes that each rank
 /// sends. The engine charges the V/B part as bytes on link classes, where it contends, and the rest
 /// as a delay.
 ///
-/// The choice of algorithm and protocol is NCCL's, made with its own idea of the links; B then is
-/// what the links really give: rings, NICs and fabric at their efficiency. Alone, the loads last
-/// V/B: the narrowest link class carries (V/B) x its capacity, which for LL (half of the bytes are
-/// flags) is more than V; wider classes carry the bytes on the wire. kappa is the node's on one
-/// node, 1 for NVLS and between nodes.
+/// The choice of algorithm and protocol is NCCL's, made with its own idea of the links
+/// (nccl_tuning.h); B then is what the links really give: rings, NICs and fabric at their
+/// efficiency. Alone, the loads last V/B: the narrowest link class carries (V/B) x its capacity,
+/// which for LL (half of the bytes are flags) is more than V; wider classes carry the bytes on the
+/// wire.
+///
+/// To NCCL's own latency come: the launch (LaunchMode, network threads between nodes), every step
+/// of a broadcast's or reduction's pipeline, the staging of steps through host memory, and for
+/// reduction in a switch with more than eight GPUs, each GPU more. The square root is the pipeline
+/// that fills; it ends at 2.5 A, when it is full. kappa is the node's on one node, 0.8 between
+/// nodes, 1 for NVLS; LL and LL128 have 0.75 of it. Constants and what they were fitted on:
+/// collective_model.cpp.
 ///
 /// NCCL chooses without the bend, so that where it changes protocol the time may step down a
 /// little.
@@ -19,7 +26,14 @@
 /// All-to-all is grouped sends and receives: all peers at once, so one step of latency in a node
 /// and one between nodes; what leaves a node goes through its NICs for each of its GPUs.
 ///
-/// Not modelled: tuner plugins, CollNet (SHARP), PAT, user-registered buffers.
+/// Where InfiniBand's switches reduce (Fabric::sharp), all-reduces have NVLS over nodes and
+/// CollNet; with one GPU a node gathers and scatters have PAT.
+///
+/// NCCL_* variables of the job (Cluster::nccl_settings, nccl_settings.h) take pairs and channels
+/// away. A collective that few channels make slow still counts as one that fills the links: two at
+/// once share what one could have had.
+///
+/// Not modelled: tuner plugins, SHARP's all-gather and reduce-scatter, user-registered buffers.
 #pragma once
 
 #include <string_view>
@@ -31,13 +45,21 @@
 namespace zerosim {
 
 enum class CollectiveOp { AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll };
-enum class Algorithm { Ring, Tree, Nvls, NvlsTree };
+enum class Algorithm { Ring, Tree, Nvls, NvlsTree, CollNetDirect, CollNetChain, Pat };
 enum class Protocol { LowLatency, LowLatency128, Simple };
 
 /// Words of the recordings: "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", ...
 [[nodiscard]] std::string_view to_string(CollectiveOp op);
 [[nodiscard]] std::string_view to_string(Algorithm algorithm);
 [[nodiscard]] std::string_view to_string(Protocol protocol);
+
+/// How programs launch. Training has a process for each GPU.
+struct LaunchMode {
+  int ranks_per_process = 1;  ///< one thread launches on so many GPUs, one after the other
+  /// NCCL before 2.9, several GPUs a process: kernels begin when all of them are launched.
+  bool as_group = false;
+  bool operator==(const LaunchMode&) const = default;
+};
 
 /// Ranks that take part: `ranks` in all, spread evenly over `nodes`.
 struct CollectiveGroup {
@@ -46,6 +68,7 @@ struct CollectiveGroup {
   int nics = 0;   ///< that the group drives on each of them; 0: all that the used GPUs drive
   /// Of the fabric's switches, mean over the steps of the ring from node to node.
   Seconds network_latency{0};
+  LaunchMode launch{};
   bool operator==(const CollectiveGroup&) const = default;
 };
 
@@ -86,6 +109,11 @@ struct CollectiveCost {
 [[nodiscard]] Seconds nccl_predicted_time(const Cluster& cluster, CollectiveOp op, Bytes size,
                                           const CollectiveGroup& group, Algorithm algorithm,
                                           Protocol protocol);
+
+/// Whether NCCL has a pair for the operation that the environment allows (Cluster::nccl_settings).
+/// If not, `collective_cost` takes rings, as NCCL did before 2.24; later ones fail.
+[[nodiscard]] bool has_nccl_choice(const Cluster& cluster, CollectiveOp op,
+                                   const CollectiveGroup& group);
 
 /// Bytes that each rank sends, ring counting (section 1): of a size that the ranks do not divide,
 /// the rank with most, whole bytes.

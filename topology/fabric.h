@@ -58,6 +58,7 @@ struct Fabric {
   FabricKind kind = FabricKind::Switch;
   double efficiency = 1.0;  ///< what is left of every NIC's and cable's rate (congestion)
   Seconds hop_latency{0};   ///< of each switch but the first; of a single switch: see above
+  bool sharp = false;       ///< InfiniBand's switches reduce (SHARP; CollNet in NCCL)
   /// Nodes that NVLink joins (NVL72: 18 trays of 4 GPUs); NCCL takes them for one.
   int nvlink_domain_nodes = 1;
   /// NICs of a node, used or not: the fabric has ports for all; 0: the used ones.

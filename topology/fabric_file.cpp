@@ -77,6 +77,7 @@ class FabricReader {
       fabric_.nvlink_domain_nodes = bounded_integer(object_, "nvlink_domain_nodes", 1, kMaxNodes);
     }
     if (object_.has("placement")) read_placement(object_.object("placement"));
+    if (object_.has("sharp")) read_sharp();
     return std::move(fabric_);
   }
 
@@ -96,7 +97,7 @@ class FabricReader {
 
   void expect_keys_of_kind() {
     for (const char* key :
-         {"efficiency", "hop_latency", "nvlink_domain_nodes", "placement", "kind"}) {
+         {"efficiency", "hop_latency", "nvlink_domain_nodes", "placement", "kind", "sharp"}) {
       static_cast<void>(object_.has(key));
     }
     switch (fabric_.kind) {
@@ -232,8 +233,7 @@ class FabricReader {
       clos.ecmp_efficiency = share_of_one(object_, "ecmp_efficiency");
       return;
     }
-    const bool sprayed =
-        context_.network == NetworkKind::InfiniBand || context_.network == NetworkKind::Efa;
+    const bool sprayed = context_.network == NetworkKind::InfiniBand || is_efa(context_.network);
     clos.ecmp_efficiency = sprayed ? kSprayed : kFewFlows;
     assume(format("ecmp_efficiency: {} of each bundle, usual for {} ({})", clos.ecmp_efficiency,
                   to_string(context_.network),
@@ -306,6 +306,14 @@ class FabricReader {
   }
 
   // For all.
+
+  void read_sharp() {
+    fabric_.sharp = object_.boolean("sharp");
+    if (fabric_.sharp && context_.network != NetworkKind::InfiniBand) {
+      object_.fail("sharp", format("switches of kind {} do not reduce, only infiniband's",
+                                   to_string(context_.network)));
+    }
+  }
 
   void read_hop_latency() {
     if (object_.has("hop_latency")) {

@@ -94,9 +94,17 @@ double nccl_pcie_gbps(BytesPerSecond peak) {
   return 24 * peak.gb_per_second() / kGen4;
 }
 
-/// busbw through host memory as a share of NCCL's PCIe figure: 14.5 to 16 GB/s on PCIe 4
-/// (nccl_cost.md 7.2).
+/// NCCL's idea of rings through host memory as a share of its PCIe figure: 14.5 to 16 GB/s on PCIe
+/// 4 (nccl_cost.md 7.2).
 constexpr double kHostStagedShare = 15.0 / 24;
+
+/// What large rings through host memory reach of that, by the card's generation: 4.9 GB/s on PCIe 3
+/// and 15 on PCIe 4 (nccl_cost.md 7.1, 7.2), 27.3 on PCIe 5 (rtx5090_4gpu_pcie5_allreduce). A newer
+/// card in an old slot counts as newer: 15.75 GB/s are also half of a slot of PCIe 4.
+double host_staged_efficiency(const GpuSpec& gpu) {
+  if (gpu.pcie_generation <= 3) return 4.9 / 7.5;
+  return gpu.pcie_generation == 4 ? 1 : 27.3 / 30;
+}
 
 /// What NVLS heads may take of a GPU's NVLinks: 8 x 40 of 371 GB/s on H100, 8 x 80 of 722 on B200
 /// (nccl_cost.md section 3).
@@ -123,9 +131,10 @@ Channels intra_channels(IntraNode intra, const NodeShape& shape, const GpuSpec& 
   return {};
 }
 
-/// nccl_cost.md section 7.1 (ii), one node, by generation of the links.
+/// nccl_cost.md section 7.1 (ii), one node, by generation of the links. PCIe has 0.3 there, and 0
+/// in the logs of RTX 2080 Ti, 3090, 4090 and 5090: large sizes are on a plain line.
 double class_kappa(bool has_nvlink, const GpuSpec& gpu) {
-  if (!has_nvlink) return 0.3;
+  if (!has_nvlink) return 0;
   if (is_blackwell_or_newer(gpu)) return 0.5;
   if (is_hopper_or_newer(gpu)) return 0.1;
   return gpu.compute_capability >= 80 ? 1.0 : 0.6;
@@ -137,18 +146,16 @@ double nvlink_ring_efficiency(const GpuSpec& gpu) {
   return gpu.compute_capability < 80 ? 130.0 / 120 : 1;
 }
 
-/// nccl_cost.md section 7.1, T_floor: launching on all GPUs of one node.
-void set_launch_floors(NcclGraph& graph, bool has_nvlink, const GpuSpec& gpu, int gpus) {
-  if (!has_nvlink) {
-    graph.launch_floor_all_reduce_us = gpus <= 4 ? 18 : 42;
-    graph.launch_floor_other_us = graph.launch_floor_all_reduce_us;
-  } else if (gpu.compute_capability < 80) {
-    graph.launch_floor_all_reduce_us = 48;
-    graph.launch_floor_other_us = 48;
-  } else {
-    graph.launch_floor_all_reduce_us = 25;
-    graph.launch_floor_other_us = 16;
+/// Where rings are found NCCL raises the speed of trees inside the nodes along the menu, until it
+/// is twice that between them (src/graph/search.cc; it matters on two nodes).
+double tree_speed(std::span<const double> menu, double between, double inside) {
+  double speed = between;
+  for (auto entry = menu.rbegin(); entry != menu.rend(); ++entry) {
+    if (*entry <= speed) continue;
+    if (*entry > inside || speed >= 2 * between) break;
+    speed = *entry;
   }
+  return speed;
 }
 
 int channel_ctas(int graph_channels) {
@@ -166,12 +173,21 @@ struct NetworkFigures {
   const char* name;
   double efficiency;
   double extra_latency_us;
+  double floor_us;
 };
 
 // In the order of NetworkKind. Efficiencies: topologies.md section 1 (InfiniBand 0.95-0.97, RoCE
-// 0.88-0.95, EFA 0.9-0.97, TCP 0.7-0.95); latencies: nccl_cost.md 7.1 (EFA SRD 12-30, TCP 50-100).
-constexpr std::array<NetworkFigures, 4> kNetworks = {
-    {{"infiniband", 0.96, 0}, {"roce", 0.92, 0}, {"efa", 0.95, 20}, {"tcp", 0.85, 75}}};
+// 0.88-0.95, EFA 0.9-0.97, TCP 0.7-0.95). Latencies: nccl_cost.md 7.1 (EFA SRD of H100 and B200
+// 12-30, of p4d 60, TCP 50-100), of which logs say: 20 (p5_2n_efa), 65 (p4de_2n_efa), 40
+// (b200x32_p6_efa, not among the logs of the fit). TCPX: its two logs of all-gathers level off at
+// 54 and 73 GB/s of 100, and start at 700 us (a3high_h100_2n, h100x16_a3high_tcpx).
+constexpr std::array<NetworkFigures, 7> kNetworks = {{{"infiniband", 0.96, 0, 0},
+                                                      {"roce", 0.92, 0, 0},
+                                                      {"efa", 0.95, 20, 0},
+                                                      {"efa-v1", 0.95, 65, 0},
+                                                      {"efa-v3", 0.95, 40, 0},
+                                                      {"tcp", 0.85, 75, 0},
+                                                      {"tcpx", 0.66, 150, 700}}};
 
 const NetworkFigures& figures(NetworkKind kind) {
   return kNetworks[static_cast<std::size_t>(kind)];
@@ -181,6 +197,9 @@ const NetworkFigures& figures(NetworkKind kind) {
 
 std::string_view to_string(NetworkKind kind) {
   return figures(kind).name;
+}
+bool is_efa(NetworkKind kind) {
+  return kind == NetworkKind::Efa || kind == NetworkKind::EfaV1 || kind == NetworkKind::EfaV3;
 }
 double network_efficiency(NetworkKind kind) {
   return figures(kind).efficiency;
@@ -220,16 +239,21 @@ void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus
 }
 
 void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, const GpuSpec& gpu,
-                    int gpus) {
+                    int gpus, int gpus_per_host_link) {
   const bool has_nvlink = intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
-  const Channels channels = intra_channels(intra, shape, gpu, gpus);
+  Channels channels = intra_channels(intra, shape, gpu, gpus);
+  // A mesh without rings over its GPUs really goes through further GPUs (five of eight V100 reach
+  // 37 GB/s, vTrain's tables), which is not modelled: host memory at its best stands for it.
+  const bool staged_by_design = intra == IntraNode::PcieHostStaged && shape.mesh.empty();
+  if (staged_by_design) channels.gbps /= gpus_per_host_link;
   graph.ring_channels = channels.count;
   graph.ring_channel_gbps = channels.gbps;
   graph.ring_efficiency = has_nvlink ? nvlink_ring_efficiency(gpu) : 1;
   graph.ctas = channel_ctas(channels.count);
+  graph.staged = intra == IntraNode::PcieHostStaged;
+  if (staged_by_design) graph.ring_efficiency = host_staged_efficiency(gpu);
   graph.ll128 = has_nvlink && gpu.compute_capability >= 70;
   graph.kappa = class_kappa(has_nvlink, gpu);
-  set_launch_floors(graph, has_nvlink, gpu, gpus);
   const bool in_switch = intra == IntraNode::NvSwitch;
   set_nvls(graph, gpu, in_switch ? nccl_nvlink_gbps(gpu, shape.nvswitch) : 0, in_switch ? gpus : 0);
 }
@@ -242,14 +266,17 @@ void set_inter_node(NcclGraph& graph, const GpuSpec& gpu, int nics, BytesPerSeco
   const double limit = std::min(nic_bandwidth.gb_per_second(), kInterOverIntra * intra_bus / nics);
   graph.inter_ring_channels = nics;
   graph.inter_ring_channel_gbps = menu_speed(inter_menu(gpu), limit);
+  graph.inter_tree_channel_gbps =
+      tree_speed(inter_menu(gpu), graph.inter_ring_channel_gbps, intra_bus / nics);
   graph.inter_nvls_head_gbps = 0;
   if (graph.nvls_heads > 0) {
     const double inter_bus = nics * graph.inter_ring_channel_gbps;
     graph.inter_nvls_head_gbps = std::min(kMaxInterHead, inter_bus / graph.nvls_heads);
   }
   graph.inter_ctas = channel_ctas(nics);
-  graph.inter_ll128 = graph.ll128 && kind != NetworkKind::Tcp;
+  graph.inter_ll128 = graph.ll128 && kind != NetworkKind::Tcp && kind != NetworkKind::Tcpx;
   graph.tree_on_one_gpu = nics == 1;
+  graph.inter_floor_us = figures(kind).floor_us;
   graph.extra_network_latency_us = extra_network_latency_us(kind);
 }
 
@@ -262,6 +289,7 @@ void give_rings(NcclGraph& graph, int channels, double gbps) {
 void give_inter_rings(NcclGraph& graph, int channels, double gbps) {
   graph.inter_ring_channels = channels;
   graph.inter_ring_channel_gbps = gbps;
+  graph.inter_tree_channel_gbps = 0;
   graph.inter_ctas = channel_ctas(channels);
 }
 

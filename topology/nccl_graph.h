@@ -24,12 +24,16 @@ namespace zerosim {
 inline constexpr double kInterOverIntra = 384.0 / 360;
 
 /// Adapters between nodes and what is known of their kind.
-enum class NetworkKind { InfiniBand, Roce, Efa, Tcp };
+enum class NetworkKind { InfiniBand, Roce, Efa, EfaV1, EfaV3, Tcp, Tcpx };
 
 [[nodiscard]] std::string_view to_string(NetworkKind kind);
-/// "infiniband", "roce", "efa", "tcp".
+/// "infiniband", "roce", "efa" (version 2: p5), "efa-v1" (p4d, g5), "efa-v3" (p5en, p6), "tcp",
+/// "tcpx" (GPUDirect-TCPX: a3-highgpu).
 [[nodiscard]] const std::vector<std::string>& network_kind_names();
 [[nodiscard]] std::optional<NetworkKind> network_kind(std::string_view name);
+
+/// Of any version.
+[[nodiscard]] bool is_efa(NetworkKind kind);
 
 /// Achieved / peak of one NIC (spec/topologies.md section 1).
 [[nodiscard]] double network_efficiency(NetworkKind kind);
@@ -43,8 +47,10 @@ enum class NetworkKind { InfiniBand, Roce, Efa, Tcp };
 /// Fills the one-node part of `graph`: channels, NVLS, kappa, floors, CTAs.
 /// \param gpu   the kind of GPU
 /// \param gpus  how many take part; `shape` may have more. A mesh must have a ring over them.
+/// \param gpus_per_host_link  that share the most crowded link to a CPU: what rings through host
+///                             memory have of it
 void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, const GpuSpec& gpu,
-                    int gpus);
+                    int gpus, int gpus_per_host_link = 1);
 
 /// Fills the part of `graph` that holds when nodes > 1; the one-node part must be there.
 /// \param nics  NICs that the used GPUs drive, at least 1

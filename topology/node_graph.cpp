@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -282,6 +283,7 @@ bool is_near(const NodeGraph& graph, int gpu, int nic) {
 std::vector<int> near_nics(const NodeGraph& graph, int gpus) {
   std::vector<int> all, near;
   for (int nic = 0; find_device(graph, DeviceKind::Nic, nic); ++nic) {
+    if (graph[device(graph, DeviceKind::Nic, nic)].off) continue;
     all.push_back(nic);
     bool found = false;
     for (int gpu = 0; gpu < gpus && !found; ++gpu) found = is_near(graph, gpu, nic);
@@ -528,6 +530,17 @@ std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int ind
     if (above.kind == DeviceKind::PcieSwitch) switches.push_back(above.index);
   }
   return switches;
+}
+
+int gpus_per_host_link(const NodeGraph& graph, int gpus) {
+  std::map<int, int> users;  // of a switch's uplink
+  int most = 1;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    for (const int above : switches_above(graph, DeviceKind::Gpu, gpu)) {
+      most = std::max(most, ++users[above]);
+    }
+  }
+  return most;
 }
 
 int mesh_rings(std::span<const NvLinkPair> mesh, int gpus) {

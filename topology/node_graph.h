@@ -112,7 +112,7 @@ struct UsedNics {
 /// Of the NICs that one of these GPUs reaches without passing a CPU, or over C2C and its own CPU
 /// (of all, if none is so near) those of one speed or more, where speed x number is largest: NCCL's
 /// channels all have one speed. A NIC is as fast as its port, or as its link to the host if that is
-/// slower or the port unknown.
+/// slower or the port unknown. Those that are off do not count.
 [[nodiscard]] UsedNics used_nics(const NodeGraph& graph, int gpus);
 /// How many these are.
 [[nodiscard]] int reachable_nics(const NodeGraph& graph, int gpus);
@@ -131,6 +131,9 @@ struct HostLink {
 
 /// PCIe switches between a device and its CPU, the nearest first.
 [[nodiscard]] std::vector<int> switches_above(const NodeGraph& graph, DeviceKind kind, int index);
+
+/// How many of the first `gpus` GPUs share the most crowded link between a GPU and its CPU.
+[[nodiscard]] int gpus_per_host_link(const NodeGraph& graph, int gpus);
 
 /// The search for rings of a mesh takes no more GPUs.
 constexpr int kMaxMeshGpus = 8;

@@ -142,6 +142,7 @@ void set_network(NcclGraph& graph, const Cluster& cluster) {
   set_inter_node(graph, cluster.gpu(), std::max(1, nics_in_use(cluster)),
                  cluster.node.nic_bandwidth, NetworkKind::InfiniBand);
   graph.extra_network_latency_us = own.extra_network_latency_us;
+  graph.inter_floor_us = own.inter_floor_us;
   graph.inter_ll128 = own.inter_ll128 && graph.ll128;
 }
 
@@ -167,7 +168,8 @@ SettledNccl settled_on(const Cluster& cluster, const NodeShape& whole, const Nod
         intra_by_links(cluster.node.graph, left.mesh, gpu, cluster.node.cpu, cluster.gpus_per_node);
   }
   const auto set_links = [&](NcclGraph& graph, const NodeShape& shape) {
-    set_intra_node(graph, result.intra, shape, gpu, gpus);
+    set_intra_node(graph, result.intra, shape, gpu, gpus,
+                   gpus_per_host_link(cluster.node.graph, cluster.gpus_per_node));
   };
   set_links(found, left);
   if (result.intra != cluster.node.intra) {

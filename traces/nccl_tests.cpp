@@ -152,6 +152,7 @@ class Reader {
     evidence_.programs = head_.programs;
     find_meaning(log_, evidence_);
     set_ranks_per_process();
+    log_.before_root = shape_ && shape_->extra < 2;
     logs_.push_back(std::move(log_));
     log_ = {};
     evidence_ = {};

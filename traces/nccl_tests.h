@@ -103,7 +103,9 @@ struct NcclTestsLog {
   std::optional<int> ranks;    ///< of one communicator
   std::string ranks_from;      ///< "size / count", "the list of devices", "busbw / algbw", ""
   std::vector<NcclTestsDevice> devices;
-  int ranks_per_process = 0;     ///< 0: not known
+  int ranks_per_process = 0;  ///< 0: not known
+  /// Rows without the columns redop and root: nccl-tests before 2.13 (2022).
+  bool before_root = false;
   std::string nccl_version;      ///< "2.26.2+cuda12.8"; "": not stated
   bool rccl = false;             ///< AMD's
   double bandwidth_step = 0.01;  ///< GB/s, of the last digit that algbw and busbw are printed with

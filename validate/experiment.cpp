@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/analysis/environment_settings.h"
+#include "sim/analysis/nccl_environment.h"
 #include "sim/base/text.h"
 #include "sim/model/sized_model.h"
 #include "sim/model/trainable.h"
@@ -332,8 +333,11 @@ Experiment experiment_of(const ExperimentInputs& inputs, Model model) {
     assumptions.push_back(format("training.fsdp_wrap: {} is taken as the blocks of the model",
                                  inputs.training.fsdp_wrap));
   }
-  const std::vector<std::string>& followed = cluster_variables();
-  const EnvironmentSettings settings = environment_settings(inputs.environment, followed);
+  const EnvironmentSettings settings = environment_settings(inputs.environment);
+  for (std::string& told :
+       follow_nccl_variables(inputs.environment, experiment.cluster, cluster_variables())) {
+    assumptions.push_back(std::move(told));
+  }
   experiment.alloc_conf = settings.alloc_conf;
   experiment.load_dtype = inputs.model.load_dtype;
   assumptions.insert(assumptions.end(), settings.assumptions.begin(), settings.assumptions.end());

@@ -7,9 +7,10 @@
 /// on it is not worth telling (`what_time_lacks`, `knows_gpu_memory`). The same holds for links of
 /// a kind that is not known.
 ///
-/// Environment variables that are followed: those of the allocator (environment_settings), and for
-/// the cluster NCCL_P2P_DISABLE (copies between GPUs of a node go through host memory) and
-/// NCCL_IB_DISABLE (nodes talk by TCP), each if it is neither empty nor "0".
+/// Environment variables that are followed: those of the allocator (environment_settings) and of
+/// NCCL (nccl_environment.h); two of these here, as they say which links the cluster has:
+/// NCCL_P2P_DISABLE (copies between GPUs of a node go through host memory) and NCCL_IB_DISABLE
+/// (nodes talk by TCP), each if it is neither empty nor "0".
 ///
 /// `zero_init` of FSDP is its cpu_ram_efficient_loading: false means that every rank first has the
 /// whole model in host memory. A class in `fsdp_wrap` stands for the blocks of a model of which the

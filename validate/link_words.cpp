@@ -56,20 +56,23 @@ double rate_unit(std::string_view unit) {
 /// "8x2x100gb", "25gb", "3.2tb": what a word says of adapters.
 std::optional<NetworkWords> adapters_in(std::string_view word) {
   double product = 1;
-  bool counted = false;
+  double last = 1;
+  int factors = 0;
   for (;;) {
     const std::optional<double> number = take_number(word);
     if (!number || *number <= 0) return std::nullopt;
     if (const double unit = rate_unit(word); unit > 0) {
       NetworkWords network;
-      network.count = counted ? static_cast<int>(product) : 0;
+      network.count = factors > 0 ? static_cast<int>(product) : 0;
+      network.ports = factors > 1 ? static_cast<int>(last) : 1;
       network.bandwidth = BytesPerSecond(*number * unit * 1e9 / 8);
       return network;
     }
     if (!word.starts_with("x") || product * *number > 1024) return std::nullopt;
     word.remove_prefix(1);
     product *= *number;
-    counted = true;
+    last = *number;
+    ++factors;
   }
 }
 
@@ -97,8 +100,12 @@ std::optional<NetworkKind> kind_in(const std::string& text) {
     NetworkKind kind;
     std::vector<std::string> words;
   };
-  // RoCE before Ethernet, which it is.
+  // RoCE before Ethernet, which it is; names before names that they hold.
   static const std::vector<Kind> kKinds = {
+      {NetworkKind::Tcp, {"tcpxo", "fastrak"}},
+      {NetworkKind::Tcpx, {"tcpx"}},
+      {NetworkKind::EfaV1, {"efa v1", "efav1"}},
+      {NetworkKind::EfaV3, {"efa v3", "efav3", "efa v4", "efav4"}},
       {NetworkKind::Efa, {"efa", "srd"}},
       {NetworkKind::Roce, {"roce"}},
       {NetworkKind::Tcp, {"tcp", "gbe", "ethernet", "socket"}},
@@ -165,6 +172,7 @@ LinkWords read_link_words(std::string_view text) {
   link.intra = intra_in(words);
   link.pcie_generation = number_after(words, "pcie");
   link.racks = racks_in(words);
+  link.sockets = has_any(words, {"dual socket", "dual-socket", "two sockets"}) ? 2 : 0;
   link.in_network_reduction = has_any(words, {"sharp"});
   link.network = network_in(words);
   if (link.network && !link.network->kind) {

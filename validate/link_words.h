@@ -23,12 +23,14 @@ namespace zerosim {
 struct NetworkWords {
   std::optional<NetworkKind> kind;  ///< none: not said
   int count = 0;                    ///< 0: not said; `bandwidth` is then the node's
+  int ports = 1;                    ///< of one card, each of which is counted
   BytesPerSecond bandwidth{};       ///< of each, one direction; 0: not said
 };
 
 struct LinkWords {
   std::optional<IntraNode> intra;
   int pcie_generation = 0;            ///< "PCIe3"; 0: not said
+  int sockets = 0;                    ///< "dual socket": 2; 0: not said
   int racks = 0;                      ///< "2x NVL72": domains of NVLink; 0: not said
   bool in_network_reduction = false;  ///< SHARP
   std::optional<NetworkWords> network;

@@ -1,9 +1,11 @@
 #include "validate/log_machine.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
+#include "sim/analysis/nccl_environment.h"
 #include "sim/base/error.h"
 #include "sim/base/json.h"
 #include "sim/base/text.h"
@@ -48,12 +50,15 @@ Spread listed_spread(const NcclTestsLog& log) {
 /// The machine that GPU and links speak of.
 class MachineFinder {
  public:
-  MachineFinder(const GpuSpec& gpu, LinkWords link, Spread spread)
-      : gpu_(gpu), link_(std::move(link)), spread_(spread) {
+  MachineFinder(const GpuSpec& gpu, LinkWords link, Spread spread, bool merges_ports)
+      : gpu_(gpu), link_(std::move(link)), spread_(spread), merges_ports_(merges_ports) {
     if (!link_.intra) link_.intra = usual_intra();
     // What cards do below one switch, consumer cards may not.
     if (link_.intra == IntraNode::Pcie && is_consumer_card(gpu_)) {
       link_.intra = IntraNode::PcieHostStaged;
+    }
+    if (link_.network && link_.network->kind == NetworkKind::Efa) {
+      link_.network->kind = usual_efa(link_.network->bandwidth);
     }
   }
 
@@ -70,6 +75,7 @@ class MachineFinder {
     if (spread_.nodes > 1) add_nics(json["node"], preset);
     json["nodes"] = spread_.nodes;
     json["gpus_per_node"] = spread_.gpus_per_node;
+    if (reduces_in_network()) json["fabric"]["sharp"] = true;
     return json;
   }
 
@@ -97,13 +103,45 @@ class MachineFinder {
     if (spread_.nodes > 1 && !link_.network) {
       told.emplace_back("network: the preset's, as nothing says otherwise");
     }
-    if (link_.in_network_reduction) {
-      told.emplace_back("reduction in the network (SHARP) is not modelled");
+    if (reduces_in_network()) {
+      told.emplace_back("switches between the nodes reduce (SHARP), as is stated");
+    }
+    if (cards_share_slots()) {
+      told.emplace_back("PCIe 3 CPUs: two cards below each switch, as lanes do not suffice");
     }
     return told;
   }
 
  private:
+  /// SHARP is InfiniBand's; on one node the word means NVLS.
+  [[nodiscard]] bool reduces_in_network() const {
+    if (!link_.in_network_reduction || spread_.nodes == 1) return false;
+    if (link_.network) return link_.network->kind == NetworkKind::InfiniBand;
+    const Machine* preset = best_preset();
+    return preset != nullptr && preset->network == NetworkKind::InfiniBand;
+  }
+
+  /// The version that instances with such GPUs have: p4d; p5; p5en, p6.
+  [[nodiscard]] NetworkKind usual_efa(BytesPerSecond adapter) const {
+    if (gpu_.compute_capability < 90) return NetworkKind::EfaV1;
+    const bool fast = adapter >= 200_Gbps && link_.network->count > 0;
+    return fast || gpu_.compute_capability >= 100 ? NetworkKind::EfaV3 : NetworkKind::Efa;
+  }
+
+  /// Peak of a slot of the generation that is stated; 0: none is.
+  [[nodiscard]] BytesPerSecond stated_slot() const {
+    switch (link_.pcie_generation) {
+      case 3:
+        return 15.75_GBps;
+      case 4:
+        return 31.5_GBps;
+      case 5:
+        return 63_GBps;
+      default:
+        return {};
+    }
+  }
+
   /// Where nothing is said: boards have NVLink, cards are on PCIe.
   [[nodiscard]] IntraNode usual_intra() const {
     const bool board = gpu_.name.find("SXM") != std::string::npos || gpu_.name.starts_with("G");
@@ -135,7 +173,11 @@ class MachineFinder {
   }
 
   [[nodiscard]] bool fits(const Machine& machine) const {
-    return machine.gpu == gpu_.name && machine.intra == *link_.intra &&
+    const bool on_pcie =
+        machine.intra == IntraNode::Pcie || machine.intra == IntraNode::PcieHostStaged;
+    const bool other_slot =
+        on_pcie && stated_slot().per_second() > 0 && machine.shape.pcie != stated_slot();
+    return machine.gpu == gpu_.name && machine.intra == *link_.intra && !other_slot &&
            machine.shape.gpus >= spread_.gpus_per_node;
   }
 
@@ -143,7 +185,8 @@ class MachineFinder {
   [[nodiscard]] bool has_its_network(const Machine& machine) const {
     if (!link_.network) return true;
     const NetworkWords& stated = *link_.network;
-    if (stated.kind != machine.network) return false;
+    const bool both_efa = is_efa(*stated.kind) && is_efa(machine.network);
+    if (stated.kind != machine.network && !both_efa) return false;
     if (stated.bandwidth.per_second() <= 0) return true;
     const double node = machine.shape.nics * machine.nic_bandwidth.per_second();
     if (stated.count == 0) return node == stated.bandwidth.per_second();
@@ -178,20 +221,35 @@ class MachineFinder {
     node["gpus"] = spread_.gpus_per_node;
     JsonValue& intra = node["intra"];
     intra["kind"] = intra_kind();
-    switch (link_.pcie_generation) {
-      case 3:
-        intra["pcie"] = "15.75GB/s";
-        break;
-      case 4:
-        intra["pcie"] = "31.5GB/s";
-        break;
-      case 5:
-        intra["pcie"] = "63GB/s";
-        break;
-      default:
-        break;
+    if (stated_slot().per_second() > 0) {
+      intra["pcie"] = format("{}GB/s", stated_slot().gb_per_second());
     }
+    if (cards_share_slots()) node["graph"] = pairs_below_switches();
     return node;
+  }
+
+  /// CPUs of PCIe 3 have lanes for two cards and an adapter (40 to 48 of Intel's); more cards hang
+  /// below switches.
+  [[nodiscard]] bool cards_share_slots() const {
+    return link_.pcie_generation == 3 && link_.sockets > 0 &&
+           spread_.gpus_per_node > 2 * link_.sockets &&
+           spread_.gpus_per_node % (2 * link_.sockets) == 0;
+  }
+
+  /// A switch for each two cards, evenly below the CPUs.
+  [[nodiscard]] JsonValue pairs_below_switches() const {
+    JsonValue graph(Json::objectValue);
+    const int switches = spread_.gpus_per_node / 2;
+    for (int i = 0; i < link_.sockets; ++i) graph["cpus"].append(JsonValue(Json::objectValue));
+    for (int i = 0; i < switches; ++i) {
+      JsonValue below(Json::objectValue);
+      below["below"] = format("cpu{}", i * link_.sockets / switches);
+      graph["switches"].append(below);
+      below["below"] = format("switch{}", i);
+      graph["gpus"].append(below);
+      graph["gpus"].append(below);
+    }
+    return graph;
   }
 
   void add_nics(JsonValue& node, const Machine* preset) const {
@@ -204,15 +262,24 @@ class MachineFinder {
       if (preset == nullptr) throw NoMachine{"nothing says how fast the network is"};
       return;
     }
+    const int ports = merges_ports_ ? stated.ports : 1;
     const int count = stated.count > 0 ? stated.count : 1;
-    nics["count"] = count;
-    nics["bandwidth"] = format("{}GB/s", stated.bandwidth.gb_per_second());
+    nics["count"] = count / ports;
+    nics["bandwidth"] = format("{}GB/s", stated.bandwidth.gb_per_second() * ports);
   }
 
   const GpuSpec& gpu_;
   LinkWords link_;
   Spread spread_;
+  bool merges_ports_;
 };
+
+/// NCCL 2.20 takes the ports of one card for one adapter (NCCL_IB_MERGE_NICS), as far as is known.
+bool merges_ports(const std::string& nccl_version) {
+  constexpr std::string_view kMajor = "2.";
+  if (!nccl_version.starts_with(kMajor)) return true;
+  return std::atoi(nccl_version.c_str() + kMajor.size()) >= 20;
+}
 
 /// As NCCL counts nodes: those that NVLink joins are one.
 CollectiveGroup whole_cluster(const Cluster& cluster) {
@@ -233,12 +300,12 @@ const GpuSpec& gpu_of(const std::string& words, std::vector<std::string>& assump
   return *named.gpu;
 }
 
-LogMachine built(const GpuSpec& gpu, const LinkWords& link, Spread spread, const std::string& place,
-                 std::vector<std::string> assumptions) {
+LogMachine built(const GpuSpec& gpu, const LinkWords& link, Spread spread, const NcclTestsLog& log,
+                 const std::string& place, std::vector<std::string> assumptions) {
   if (!link.unknown.empty()) {
     throw NoMachine{format("network \"{}\" is not known", link.unknown)};
   }
-  const MachineFinder finder(gpu, link, spread);
+  const MachineFinder finder(gpu, link, spread, merges_ports(log.nccl_version));
   LogMachine machine;
   machine.cluster = parse_cluster(to_text(finder.cluster_file(), true), place);
   machine.machine_class = finder.machine_class();
@@ -271,7 +338,7 @@ LogMachine by_index(const NcclTestsLog& log, const LogIndexRow& row) {
   std::vector<std::string> assumptions;
   const GpuSpec& gpu = gpu_of(row.gpu, assumptions);
   const Spread spread = indexed_spread(log, row, assumptions);
-  return built(gpu, read_link_words(row.link), spread, row.place, std::move(assumptions));
+  return built(gpu, read_link_words(row.link), spread, log, row.place, std::move(assumptions));
 }
 
 LogMachine by_devices(const NcclTestsLog& log) {
@@ -284,7 +351,7 @@ LogMachine by_devices(const NcclTestsLog& log) {
   const GpuSpec& gpu = gpu_of(log.devices.front().name, assumptions);
   const Spread spread = listed_spread(log);
   if (spread.nodes == 0) throw NoMachine{"the list of devices has hosts with unequal GPUs"};
-  return built(gpu, {}, spread, log.file, std::move(assumptions));
+  return built(gpu, {}, spread, log, log.file, std::move(assumptions));
 }
 
 /// Nodes and GPUs of each by flag, else by the log, else all of the cluster.
@@ -324,6 +391,21 @@ LogMachine by_user(const NcclTestsLog& log, const LogIndexRow* row,
   return machine;
 }
 
+/// Tables without their first lines, of one node, are taken for `-g` all GPUs, as most such logs
+/// are; between nodes a launcher starts a process for each GPU.
+void set_launch(const NcclTestsLog& log, LogMachine& machine) {
+  LaunchMode& launch = machine.group.launch;
+  launch.ranks_per_process = log.ranks_per_process;
+  if (launch.ranks_per_process == 0) {
+    const bool one_node = machine.cluster->nodes == 1;
+    launch.ranks_per_process = one_node ? machine.group.ranks : 1;
+    machine.assumptions.push_back(
+        one_node ? "launch: one process for all GPUs (-g), as usual on one node"
+                 : "launch: a process for each GPU, as usual between nodes");
+  }
+  launch.as_group = log.before_root && launch.ranks_per_process > 1;
+}
+
 LogMachine found(const NcclTestsLog& log, const LogIndexRow* row,
                  const LogMachineOptions& options) {
   if (log.rccl) throw NoMachine{"RCCL is not modelled, only NCCL"};
@@ -357,7 +439,11 @@ LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
                           const LogMachineOptions& options) {
   try {
     LogMachine machine = found(log, row, options);
+    for (std::string& told : follow_nccl_variables(options.environment, *machine.cluster)) {
+      machine.assumptions.push_back(std::move(told));
+    }
     machine.group = whole_cluster(*machine.cluster);
+    set_launch(log, machine);
     return machine;
   } catch (const NoMachine& none) {
     LogMachine machine;

@@ -15,6 +15,10 @@
 /// the one with just as many GPUs, else the first. Its adapters are replaced where others are
 /// stated. Where no preset has the GPU the node is spelled out as in a cluster file.
 ///
+/// How it was launched is what the log says (`ranks_per_process`); where it does not, one process
+/// for all GPUs of one node, a process for each between nodes. Logs of old releases with several
+/// GPUs a process were launched as a group (LaunchMode).
+///
 /// Skipped with a reason: AMD's GPUs (RCCL is no NCCL), GPUs and networks that are not known, ranks
 /// that are not nodes x GPUs.
 #pragma once
@@ -24,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/environment.h"
 #include "topology/calibration.h"
 #include "topology/cluster.h"
 #include "topology/collective_model.h"
@@ -37,6 +42,7 @@ struct LogMachineOptions {
   int nodes = -1;       ///< -1: found out
   int gpus_per_node = -1;
   Calibration calibration{};  ///< of predictions; empty: the model
+  Environment environment{};  ///< NCCL_* variables that the runs had
 };
 
 /// A row of INDEX.csv.
@@ -63,7 +69,7 @@ struct LogMachine {
 };
 
 /// \param row  null: the log is in no index
-/// \throws ConfigError  if the user's cluster cannot be read
+/// \throws ConfigError  if the user's cluster cannot be read; as follow_nccl_variables
 [[nodiscard]] LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
                                         const LogMachineOptions& options);
 

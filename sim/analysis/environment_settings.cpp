@@ -1,10 +1,11 @@
 #include "sim/analysis/environment_settings.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <string_view>
+#include <utility>
 
+#include "sim/analysis/nccl_environment.h"
 #include "sim/base/edit_distance.h"
 #include "sim/base/text.h"
 
@@ -20,59 +21,8 @@ constexpr std::string_view kThreads = "OMP_NUM_THREADS";
 /// Misspelt by at most so many edits. More would take MKL_NUM_THREADS for OMP_NUM_THREADS.
 constexpr std::size_t kMostEdits = 2;
 
-/// NCCL's documented variables that people set (docs.nvidia.com, NCCL user guide, "Environment
-/// Variables"), so that a misspelling is found. NCCL_VERSION is what NVIDIA's images set.
-constexpr std::array<std::string_view, 46> kNcclVariables = {
-    "NCCL_ALGO",
-    "NCCL_BUFFSIZE",
-    "NCCL_CHECKS_DISABLE",
-    "NCCL_CHECK_POINTERS",
-    "NCCL_COMM_BLOCKING",
-    "NCCL_CONF_FILE",
-    "NCCL_CROSS_NIC",
-    "NCCL_CTA_POLICY",
-    "NCCL_CUMEM_ENABLE",
-    "NCCL_DEBUG",
-    "NCCL_DEBUG_FILE",
-    "NCCL_DEBUG_SUBSYS",
-    "NCCL_DMABUF_ENABLE",
-    "NCCL_GRAPH_DUMP_FILE",
-    "NCCL_GRAPH_FILE",
-    "NCCL_IB_ADAPTIVE_ROUTING",
-    "NCCL_IB_CUDA_SUPPORT",
-    "NCCL_IB_DISABLE",
-    "NCCL_IB_GID_INDEX",
-    "NCCL_IB_HCA",
-    "NCCL_IB_PCI_RELAXED_ORDERING",
-    "NCCL_IB_QPS_PER_CONNECTION",
-    "NCCL_IB_RETRY_CNT",
-    "NCCL_IB_SL",
-    "NCCL_IB_TC",
-    "NCCL_IB_TIMEOUT",
-    "NCCL_LAUNCH_MODE",
-    "NCCL_MAX_CTAS",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_CTAS",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_NET",
-    "NCCL_NET_GDR_LEVEL",
-    "NCCL_NET_GDR_READ",
-    "NCCL_NET_PLUGIN",
-    "NCCL_NSOCKS_PERTHREAD",
-    "NCCL_NTHREADS",
-    "NCCL_NVLS_ENABLE",
-    "NCCL_P2P_DISABLE",
-    "NCCL_P2P_LEVEL",
-    "NCCL_PROTO",
-    "NCCL_SHM_DISABLE",
-    "NCCL_SOCKET_IFNAME",
-    "NCCL_SOCKET_NTHREADS",
-    "NCCL_TOPO_FILE",
-    "NCCL_VERSION",
-};
-
 std::vector<std::string_view> known_names() {
-  std::vector<std::string_view> names(kNcclVariables.begin(), kNcclVariables.end());
+  std::vector<std::string_view> names = nccl_variables();
   names.insert(names.end(), {kAllocConf, kNewerAllocConf, kThreads});
   return names;
 }
@@ -111,19 +61,38 @@ void warn_of_misspellings(const Environment& environment, std::vector<Warning>& 
   }
 }
 
-/// Names that NCCL or later parts read, each once, in the order of the file.
-std::vector<std::string> unused_names(const Environment& environment,
-                                      const std::vector<std::string>& followed) {
-  const auto holds = [](const std::vector<std::string>& list, const std::string& name) {
-    return std::find(list.begin(), list.end(), name) != list.end();
-  };
+/// Names that pass `test`, each once, in the order of the file.
+template <typename Test>
+std::vector<std::string> names_that(const Environment& environment, Test test) {
   std::vector<std::string> names;
   for (const EnvironmentVariable& variable : environment.variables) {
     const std::string& name = variable.name;
-    const bool later = name == kThreads || (name.starts_with(kNccl) && meant(name).empty());
-    if (later && !holds(followed, name) && !holds(names, name)) names.push_back(name);
+    const bool told = std::find(names.begin(), names.end(), name) != names.end();
+    if (!told && test(name)) names.push_back(name);
   }
   return names;
+}
+
+bool is_known_to_nccl(const std::string& name) {
+  const std::vector<std::string_view>& known = nccl_variables();
+  return std::find(known.begin(), known.end(), name) != known.end();
+}
+
+/// What is set and not followed: for each kind of names one sentence.
+std::vector<std::string> unused_sentences(const Environment& environment) {
+  std::vector<std::string> told;
+  const auto tell = [&](const char* what, auto test) {
+    const std::vector<std::string> names = names_that(environment, test);
+    if (!names.empty()) told.push_back(format("environment: {}: {}", what, join(names, ", ")));
+  };
+  tell("without effect on time here", [](const std::string& name) {
+    return is_known_to_nccl(name) && !is_followed_nccl_variable(name);
+  });
+  tell("not known of NCCL, so not used", [](const std::string& name) {
+    return name.starts_with(kNccl) && !is_known_to_nccl(name) && meant(name).empty();
+  });
+  tell("not used yet", [](const std::string& name) { return name == kThreads; });
+  return told;
 }
 
 void read_alloc_conf(const EnvironmentVariable& variable, EnvironmentSettings& settings) {
@@ -140,8 +109,7 @@ void read_alloc_conf(const EnvironmentVariable& variable, EnvironmentSettings& s
 
 }  // namespace
 
-EnvironmentSettings environment_settings(const Environment& environment,
-                                         const std::vector<std::string>& followed) {
+EnvironmentSettings environment_settings(const Environment& environment) {
   EnvironmentSettings settings;
   const EnvironmentVariable* first = environment.find(kAllocConf);
   const EnvironmentVariable* newer = environment.find(kNewerAllocConf);
@@ -155,9 +123,8 @@ EnvironmentSettings environment_settings(const Environment& environment,
                                  newer->named});
   }
   warn_of_misspellings(environment, settings.warnings);
-  const std::vector<std::string> unused = unused_names(environment, followed);
-  if (!unused.empty()) {
-    settings.assumptions.push_back(format("environment: not used yet: {}", join(unused, ", ")));
+  for (std::string& unused : unused_sentences(environment)) {
+    settings.assumptions.push_back(std::move(unused));
   }
   return settings;
 }

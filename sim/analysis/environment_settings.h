@@ -5,9 +5,9 @@
 /// caching allocator. Where both are set the first counts: PyTorch looks for it first
 /// (c10/core/AllocatorConfig.cpp, AcceleratorAllocatorConfig::instance), or knows no other.
 ///
-/// Not used here, and said so: NCCL_* and OMP_NUM_THREADS, but for those that the caller follows
-/// itself (experiment files: validate/experiment.h). All others are passed over in silence, since
-/// an environment holds hundreds; unless one is a misspelling of a name known here.
+/// NCCL_* variables change a cluster (nccl_environment.h); those that change none are listed here,
+/// and OMP_NUM_THREADS, which is not used. All others are passed over in silence, since an
+/// environment holds hundreds; unless one is a misspelling of a name known here.
 #pragma once
 
 #include <string>
@@ -25,10 +25,8 @@ struct EnvironmentSettings {
   std::vector<Warning> warnings;         ///< misspelt names; those of the allocator's options
 };
 
-/// \param followed  names that the caller uses: they are not listed as unused.
 /// \throws ConfigError  at the option of the allocator that is wrong; at a value that only a shell
 ///                      could expand.
-[[nodiscard]] EnvironmentSettings environment_settings(
-    const Environment& environment, const std::vector<std::string>& followed = {});
+[[nodiscard]] EnvironmentSettings environment_settings(const Environment& environment);
 
 }  // namespace zerosim

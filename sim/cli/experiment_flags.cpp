@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "sim/analysis/nccl_environment.h"
 #include "sim/base/text.h"
 #include "sim/cli/numbers.h"
 #include "sim/engine/engine.h"
@@ -457,9 +458,12 @@ std::vector<Strategy> load_strategies(const ExperimentFlags& flags, const Model&
   return strategies;
 }
 
-EnvironmentSettings environment_of(const ExperimentFlags& flags) {
+EnvironmentSettings environment_of(const ExperimentFlags& flags, Cluster& cluster) {
   if (flags.environment.empty()) return {};
-  return environment_settings(read_environment(flags.environment));
+  const Environment environment = read_environment(flags.environment);
+  EnvironmentSettings settings = environment_settings(environment);
+  prepend(settings.assumptions, follow_nccl_variables(environment, cluster));
+  return settings;
 }
 
 GivenExperiment required_experiment(const ExperimentFlags& flags) {
@@ -469,7 +473,7 @@ GivenExperiment required_experiment(const ExperimentFlags& flags) {
   experiment.cluster = required_cluster(flags);
   experiment.batch = batch_shape(flags, experiment.model, given.assumptions);
   experiment.routing = routing_of(flags, experiment.model, given.assumptions);
-  EnvironmentSettings environment = environment_of(flags);
+  EnvironmentSettings environment = environment_of(flags, experiment.cluster);
   if (!flags.calibration.empty()) experiment.calibration = read_calibration(flags.calibration);
   experiment.alloc_conf = std::move(environment.alloc_conf);
   std::move(environment.assumptions.begin(), environment.assumptions.end(),

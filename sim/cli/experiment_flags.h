@@ -114,9 +114,9 @@ void refuse_other_flags(const CLI::App& app, const std::set<std::string>& read,
                                                     const std::vector<std::string>& defaults,
                                                     const std::vector<std::string>& assumptions);
 
-/// What `--env` says; nothing without it. \throws ConfigError  as read_environment and
-/// environment_settings.
-[[nodiscard]] EnvironmentSettings environment_of(const ExperimentFlags& flags);
+/// What `--env` says, and what it does to the cluster; nothing without it. \throws ConfigError  as
+/// read_environment, environment_settings and follow_nccl_variables.
+[[nodiscard]] EnvironmentSettings environment_of(const ExperimentFlags& flags, Cluster& cluster);
 
 /// The question that the flags ask, and what is to be known about it.
 struct GivenExperiment {

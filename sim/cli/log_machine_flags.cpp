@@ -11,6 +11,8 @@ void add_log_machine_flags(CLI::App& app, LogMachineFlags& flags) {
                  "log, or its list of devices)");
   app.add_option("--nodes", flags.nodes, "Nodes of it (default: as the log says)");
   app.add_option("--gpus-per-node", flags.gpus_per_node, "GPUs of each (default: as the log says)");
+  app.add_option("--env", flags.environment,
+                 "Environment of the runs, of all logs: NCCL_* variables");
 }
 
 LogMachineOptions log_machine_options(const LogMachineFlags& flags) {
@@ -26,6 +28,7 @@ LogMachineOptions log_machine_options(const LogMachineFlags& flags) {
     options.gpus_per_node =
         static_cast<int>(parse_integer(flags.gpus_per_node, "--gpus-per-node", kGpusPerNodeRange));
   }
+  if (!flags.environment.empty()) options.environment = read_environment(flags.environment);
   return options;
 }
 

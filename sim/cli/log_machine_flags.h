@@ -12,13 +12,13 @@ namespace zerosim {
 
 /// As written; empty: not given.
 struct LogMachineFlags {
-  std::string cluster, nodes, gpus_per_node;
+  std::string cluster, nodes, gpus_per_node, environment;
 };
 
-/// `--cluster`, `--nodes`, `--gpus-per-node`.
+/// `--cluster`, `--nodes`, `--gpus-per-node`, `--env`.
 void add_log_machine_flags(CLI::App& app, LogMachineFlags& flags);
 
-/// \throws ConfigError  for counts without a cluster, and what is no count
+/// \throws ConfigError  for counts without a cluster, and what is no count; as read_environment
 [[nodiscard]] LogMachineOptions log_machine_options(const LogMachineFlags& flags);
 
 }  // namespace zerosim

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/analysis/environment_settings.h"
+#include "sim/analysis/nccl_environment.h"
 #include "sim/analysis/oom_message.h"
 #include "sim/base/environment.h"
 #include "sim/base/error.h"
@@ -240,6 +241,9 @@ void environment(const std::string& bytes) {
   try {
     read = parse_environment(bytes, "fuzz.env");
     static_cast<void>(environment_settings(read));
+    Cluster cluster = load_cluster("dgx-h100", 2);
+    static_cast<void>(follow_nccl_variables(read, cluster));
+    ZS_CHECK(ring_capacity(cluster.nccl()).per_second() > 0, "rings of some rate");
   } catch (const Error&) {
     // What was read, if anything, still has to read back.
   }

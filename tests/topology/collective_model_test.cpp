@@ -65,15 +65,15 @@ TEST(RingBytesSent, CountsAsNcclTests) {
 //
 //     Simple: A = 8.4 + 7 x 3.4 = 32.2 us
 //     V = 7/8 S = 939,524,096 B; V/B = 939,524,096 / 240e9 = 3914.684 us
-//     bend = 1.0 sqrt(32.2 x 3914.684) = 355.037 us
-//     t = 4301.92 us;  LL128 would need V / (0.92 x 240) = 4255 us and loses by NCCL's line
+//     bend = 1.0 sqrt(32.2 x 3914.684) = 355.037 us, but at most 2.5 A = 80.5 us
+//     t = 4027.384 us;  LL128 would need V / (0.92 x 240) = 4255 us and loses by NCCL's line
 TEST(CollectiveCost, AllGatherByHand) {
   const Cluster cluster = load_cluster("dgx-a100-80");
   const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 1_GiB);
   EXPECT_EQ(cost.algorithm, Algorithm::Ring);
   EXPECT_EQ(cost.protocol, Protocol::Simple);
   const double transfer = 939'524'096 / 240e9;
-  const double delay = 32.2e-6 + std::sqrt(32.2e-6 * transfer);
+  const double delay = (32.2 + 80.5) * 1e-6;
   EXPECT_NEAR(cost.delay.count(), delay, 1e-12);
   EXPECT_NEAR(cost.idle_time(cluster).count(), transfer + delay, 1e-11);
   EXPECT_EQ(load_of(cost, Kind::IntraNode), 939'524'096);
@@ -87,8 +87,8 @@ TEST(CollectiveCost, AllGatherByHand) {
 // H100, 8 GPUs, all-reduce of 256 MiB by NVLS, 8 heads x 40 GB/s:
 //
 //     A = 25 us; bus = 8 x 40 x 0.85 x 7/8 x 2 = 476 GB/s, algorithm bandwidth 476 x 8/14 = 272
-//     GB/s S/272e9 = 986.895 us; bend (NVLS) sqrt(25 x 986.895) = 157.074 us bytes on NVLink:
-//     986.895 us x 360 GB/s
+//     GB/s S/272e9 = 986.895 us; bend (NVLS) sqrt(25 x 986.895) = 157.074 us, but at most
+//     2.5 x 25 = 62.5; bytes on NVLink: 986.895 us x 360 GB/s
 TEST(CollectiveCost, NvlsAllReduceByHand) {
   const Cluster cluster = load_cluster("dgx-h100");
   const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllReduce, 256_MiB);
@@ -96,7 +96,7 @@ TEST(CollectiveCost, NvlsAllReduceByHand) {
   EXPECT_EQ(cost.ctas, 16);
   const double transfer = 268'435'456 / 272e9;
   EXPECT_NEAR(load_of(cost, Kind::IntraNode), transfer * 360e9, 1);
-  EXPECT_NEAR(cost.delay.count(), 25e-6 + std::sqrt(25e-6 * transfer), 1e-12);
+  EXPECT_NEAR(cost.delay.count(), 25e-6 + 62.5e-6, 1e-12);
   EXPECT_NEAR(load_of(cost, Kind::DeviceMemory), 2 * 268'435'456 * 9.0 / 8, 1);
   EXPECT_EQ(cost.sent_per_rank, Bytes(2 * 234'881'024));
 }
@@ -112,29 +112,31 @@ TEST(CollectiveCost, ReduceScatterByHand) {
               32.2e-6 + transfer + 0.6 * std::sqrt(32.2e-6 * transfer), 1e-11);
 }
 
-// A100, broadcast of 64 MiB: A = 8.4 + 3.4 = 11.8; NCCL counts N steps: B = 240 x 8/8.
+// A100, broadcast of 64 MiB: through all 8 ranks, A = 8.4 + 7 x 3.4 = 32.2 (NCCL counts one step);
+// B = 240 x 8/8, V/B = 279.6 us; bend sqrt(32.2 x 279.6) = 94.9, but at most 80.5.
 TEST(CollectiveCost, BroadcastAndReduceByHand) {
   const Cluster cluster = load_cluster("dgx-a100-80");
   const double transfer = 67'108'864 / 240e9;
   for (const CollectiveOp op : {CollectiveOp::Broadcast, CollectiveOp::Reduce}) {
     const CollectiveCost cost = cost_of(cluster, op, 64_MiB);
     EXPECT_EQ(cost.protocol, Protocol::Simple);
-    EXPECT_NEAR(cost.idle_time(cluster).count(), 11.8e-6 + transfer + std::sqrt(11.8e-6 * transfer),
-                1e-11);
+    EXPECT_NEAR(cost.idle_time(cluster).count(), (32.2 + 80.5) * 1e-6 + transfer, 1e-11);
   }
 }
 
 // Two DGX A100, all-gather of 1 GiB over 16 ranks, 8 x 24 = 192 GB/s, AMD hosts:
 //
 //     Simple: A = 8.4 + 14 x max(3.4, 3 x 2) + 1 x 14 = 106.4 us
-//     V = 15/16 S; V/B at 192 GB/s = the NICs' 8 x 25 x 0.96
+//     V = 15/16 S; V/B at 192 GB/s = the NICs' 8 x 25 x 0.96: 5242.9 us
+//     bend: 0.8 sqrt(106.4 x 5242.9) = 597.5, but at most 266; launch 14
 TEST(CollectiveCost, TwoNodesByHand) {
   const Cluster cluster = load_cluster("dgx-a100-80", 2);
   const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 1_GiB);
   EXPECT_EQ(cost.protocol, Protocol::Simple);
   const double sent = 1'073'741'824 * 15.0 / 16;
   const double transfer = sent / 192e9;
-  EXPECT_NEAR(cost.delay.count(), 106.4e-6 + std::sqrt(106.4e-6 * transfer), 1e-12);
+  EXPECT_NEAR(cost.idle_time(cluster).count() - cost.delay.count(), transfer, 1e-9);
+  EXPECT_NEAR(cost.delay.count(), (14 + 106.4 + 266) * 1e-6, 1e-12);
   EXPECT_NEAR(load_of(cost, Kind::Network), sent, 1);
   EXPECT_NEAR(load_of(cost, Kind::IntraNode), sent, 1);
   EXPECT_EQ(cost.inter_node, cost.sent_per_rank);
@@ -148,11 +150,11 @@ TEST(CollectiveCost, SlowFabricsStretchTheTransfer) {
   const double sent = 1'073'741'824 * 15.0 / 16;
   const double transfer = sent / 96e9;
   const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 1_GiB);
-  EXPECT_NEAR(cost.idle_time(cluster).count(), 106.4e-6 + transfer + std::sqrt(106.4e-6 * transfer),
-              1e-10);
+  EXPECT_NEAR(cost.idle_time(cluster).count(), (14 + 106.4 + 266) * 1e-6 + transfer, 1e-10);
 }
 
-// A fabric of 1 us adds 1 us to each of the steps between nodes: 1 for a gather over two nodes.
+// A fabric of 1 us adds 1 us to each of the steps between nodes: 1 for a gather over two nodes. The
+// bend, at most 2.5 A, grows by 2.5 us.
 TEST(CollectiveCost, HopsOfTheFabricCountPerInterNodeStep) {
   const Cluster cluster = load_cluster("dgx-a100-80", 2);
   const auto delay = [&](Seconds fabric) {
@@ -161,9 +163,7 @@ TEST(CollectiveCost, HopsOfTheFabricCountPerInterNodeStep) {
   };
   const double before = delay(Seconds(0));
   const double after = delay(Seconds(1e-6));
-  const double transfer = 1'073'741'824 * 15.0 / 16 / 192e9;
-  const double bend = std::sqrt(107.4e-6 * transfer) - std::sqrt(106.4e-6 * transfer);
-  EXPECT_NEAR(after - before, 1e-6 + bend, 1e-12);
+  EXPECT_NEAR(after - before, 3.5e-6, 1e-12);
 }
 
 // One H100 node's rings (360) are narrower than eight NDR NICs (384): both are full, neither lasts
@@ -253,8 +253,9 @@ TEST(CollectiveCost, SmallSizesPayTheFloor) {
   const Cluster a100 = load_cluster("dgx-a100-80");
   EXPECT_NEAR(microseconds(cost_of(a100, CollectiveOp::AllReduce, 1_B), a100), 25, 0.01);
   EXPECT_NEAR(microseconds(cost_of(a100, CollectiveOp::AllGather, 1_B), a100), 16, 0.01);
+  // Tree, LL: 6.8 + 2 (7 x 0.6 + 5) = 25.2, after a launch of 14.
   const Cluster pair = load_cluster("dgx-a100-80", 2);
-  EXPECT_NEAR(microseconds(cost_of(pair, CollectiveOp::AllReduce, 1_B), pair), 34, 0.01);
+  EXPECT_NEAR(microseconds(cost_of(pair, CollectiveOp::AllReduce, 1_B), pair), 39.2, 0.05);
   EXPECT_EQ(cost_of(a100, CollectiveOp::AllReduce, 1_B).ctas, 1);
 }
 
@@ -295,29 +296,29 @@ TEST(CollectiveCost, OneRankANodeUsesOnlyTheNetwork) {
   EXPECT_NEAR(transfer, 0.5 * 1'073'741'824 / 48e9, 1e-9);
 }
 
-// All-to-all of 1 GiB over 8 GPUs: each keeps an eighth and sends V = 7/8 S with the links' speed;
-// one step of latency: 8.4 + 3.4 us, NVLink, Simple.
+// All-to-all of 1 GiB over 8 GPUs: each keeps an eighth and sends V = 7/8 S at 0.9 of the links'
+// speed; one step of latency: 8.4 + 3.4 = 11.8 us, NVLink, Simple; bend at most 29.5.
 TEST(CollectiveCost, AllToAllByHand) {
   const Cluster cluster = load_cluster("dgx-a100-80");
   const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllToAll, 1_GiB);
   const double sent = 7.0 / 8 * 1'073'741'824;
   EXPECT_EQ(static_cast<double>(cost.sent_per_rank.count()), sent);
-  const double transfer = sent / link_capacity(cluster, Kind::IntraNode).per_second();
-  EXPECT_NEAR(load_of(cost, Kind::IntraNode), sent, 1);
-  EXPECT_NEAR(cost.idle_time(cluster).count(),
-              11.8e-6 + transfer + cluster.node.nccl.kappa * std::sqrt(11.8e-6 * transfer), 1e-9);
+  const double transfer = sent / 0.9 / link_capacity(cluster, Kind::IntraNode).per_second();
+  EXPECT_NEAR(load_of(cost, Kind::IntraNode), sent / 0.9, 1);
+  EXPECT_NEAR(cost.idle_time(cluster).count(), (11.8 + 29.5) * 1e-6 + transfer, 1e-9);
   EXPECT_EQ(cost.inter_node, Bytes(0));
 }
 
 // Two nodes: half of what each of the 8 GPUs of a node has is for the other: 8 S / 2 through its
-// NICs, 8 x 24 GB/s.
+// NICs, 0.9 of 8 x 24 GB/s.
 TEST(CollectiveCost, AllToAllBetweenNodesSharesTheNics) {
   const Cluster cluster = load_cluster("dgx-a100-80", 2);
   const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllToAll, 1_GiB);
   const double leaves = 8 * 1'073'741'824.0 / 2;
   EXPECT_NEAR(static_cast<double>(cost.inter_node.count()), leaves, 1);
-  EXPECT_NEAR(load_of(cost, Kind::Network), leaves, 1);
-  EXPECT_NEAR(cost.idle_time(cluster).count() - cost.delay.count(), leaves / 192e9, 1e-9);
+  EXPECT_NEAR(load_of(cost, Kind::Network), leaves / 0.9, 1);
+  EXPECT_NEAR(load_of(cost, Kind::Fabric), leaves, 1);
+  EXPECT_NEAR(cost.idle_time(cluster).count() - cost.delay.count(), leaves / 0.9 / 192e9, 1e-9);
 }
 
 // Rank i of each of two nodes drives one of eight NICs: 24 of 192 GB/s.
@@ -331,6 +332,106 @@ TEST(CollectiveCost, AGroupHasTheNicsOfItsGpus) {
   EXPECT_EQ(load_of(cost, Kind::IntraNode), 0);
   EXPECT_EQ(cost.inter_node, cost.sent_per_rank);
   EXPECT_EQ(cost.nics, 1);
+}
+
+// One process launches on 8 GPUs, one after the other: 8 x 4.7 = 37.6 us, behind which kernels of
+// 25.2 (LL, 1 B) hide. As a group nothing hides: 8 x 3 + 6.6 + 14 x 0.6 = 39 us.
+TEST(CollectiveCost, OneProcessForSeveralGpus) {
+  const Cluster cluster = load_cluster("dgx-a100-80");
+  const auto time = [&](CollectiveOp op, LaunchMode launch) {
+    const CollectiveGroup group{8, 1, 0, Seconds(0), launch};
+    return microseconds(collective_cost(cluster, op, 1_B, group), cluster);
+  };
+  EXPECT_NEAR(time(CollectiveOp::AllReduce, {8, false}), 37.6, 0.01);
+  EXPECT_NEAR(time(CollectiveOp::AllGather, {8, false}), 37.6, 0.01);
+  EXPECT_NEAR(time(CollectiveOp::AllReduce, {8, true}), 39, 0.05);
+  EXPECT_NEAR(time(CollectiveOp::AllReduce, {1, true}), 25, 0.01);
+  // Sends and receives to 8 peers: 8 x (4.7 + 8 x 0.65) = 79.2.
+  EXPECT_NEAR(time(CollectiveOp::AllToAll, {8, false}), 79.2, 0.01);
+}
+
+// Two p4d: 4 NICs of 12.5 GB/s at 0.95. NCCL's rings have 4 channels of 12 between the nodes, its
+// trees 24 inside: min(0.92 x 96, 4 x 23.6) x 0.5 = 44.2 GB/s of S, against 48 x 16/30 = 25.6.
+// Each node sends S: B = 0.5 x 0.92 x 2 x 47.5 = 43.7.
+TEST(CollectiveCost, TreesOfTwoNodesSendTheVectorOnce) {
+  const Cluster cluster = load_cluster("aws-p4de", 2);
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllReduce, 1_GiB);
+  EXPECT_EQ(cost.algorithm, Algorithm::Tree);
+  EXPECT_EQ(cost.protocol, Protocol::Simple);
+  const double transfer = cost.idle_time(cluster).count() - cost.delay.count();
+  EXPECT_NEAR(transfer, 1'073'741'824 / 43.7e9, 1e-6);
+}
+
+// 12 DGX H100 whose switches reduce: NVLS over nodes, A = 25 + 18 us (and the bend, at most 2.5 A),
+// 8 heads x 48 = 384 GB/s, but 0.96 x 50 = 48 of each NIC: S x 2 x 95/96 / 384.
+TEST(CollectiveCost, SharpReducesInTheNetwork) {
+  Cluster cluster = load_cluster("dgx-h100", 12);
+  EXPECT_EQ(cost_of(cluster, CollectiveOp::AllReduce, 8_GiB).algorithm, Algorithm::Ring);
+  cluster.fabric.sharp = true;
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllReduce, 8_GiB);
+  EXPECT_EQ(cost.algorithm, Algorithm::Nvls);
+  const double transfer = 8'589'934'592 * 2 * 95.0 / 96 / 384e9;
+  EXPECT_NEAR(cost.idle_time(cluster).count(), transfer + (14 + 43 + 107.5) * 1e-6, 1e-9);
+  // Gathers have no part in it.
+  EXPECT_EQ(cost_of(cluster, CollectiveOp::AllGather, 8_GiB).algorithm, Algorithm::Ring);
+}
+
+// A100, 2 nodes, SHARP: CollNetDirect 2 (3.7 + 0.4 x 7) + 31 = 44 us; CollNetChain 2 x 7 x 2.8 + 30
+// = 69.2; both 192 x 0.5 GB/s: 1 GiB in 11184.8 us.
+TEST(CollectiveCost, CollNetByHand) {
+  Cluster cluster = load_cluster("dgx-a100-80", 2);
+  const auto predicted = [&](Algorithm algorithm) {
+    return 1e6 * nccl_predicted_time(cluster, CollectiveOp::AllReduce, 1_GiB, world(cluster),
+                                     algorithm, Protocol::Simple)
+                     .count();
+  };
+  EXPECT_FALSE(std::isfinite(predicted(Algorithm::CollNetDirect)));
+  cluster.fabric.sharp = true;
+  EXPECT_NEAR(predicted(Algorithm::CollNetDirect), 44 + 11184.81, 0.01);
+  EXPECT_NEAR(predicted(Algorithm::CollNetChain), 69.2 + 11184.81, 0.01);
+  EXPECT_FALSE(std::isfinite(predicted(Algorithm::Nvls)));  // no such switches
+}
+
+// One GPU on each of 16 nodes, all-gather: PAT 8 + 4 x 14 / 3.5 + 2.8 x 16 = 68.8 us; ring, Simple:
+// 8.4 + 15 x 14 = 218.4, LL 6.6 + 15 x 5 = 81.6.
+TEST(CollectiveCost, PatWithOneGpuANode) {
+  const Cluster cluster = load_cluster("dgx-a100-80", 16, 1);
+  const CollectiveCost cost = cost_of(cluster, CollectiveOp::AllGather, 1_MiB);
+  EXPECT_EQ(cost.algorithm, Algorithm::Pat);
+  EXPECT_EQ(cost.protocol, Protocol::Simple);
+  const double predicted = nccl_predicted_time(cluster, CollectiveOp::AllGather, 1_B,
+                                               world(cluster), Algorithm::Pat, Protocol::Simple)
+                               .count();
+  EXPECT_NEAR(predicted * 1e6, 68.8, 1e-3);
+  EXPECT_NE(cost_of(load_cluster("dgx-a100-80", 16, 2), CollectiveOp::AllGather, 1_MiB).algorithm,
+            Algorithm::Pat);
+}
+
+// A rack of 72: 9 heads of 70 GB/s: B = 2 x 70 x 0.74 x 8 = 828.8; A = 25 x 72/8 = 225 us and a
+// bend of at most 562.5.
+TEST(CollectiveCost, ARackReducesInItsSwitches) {
+  const Cluster rack = load_cluster("gb200-nvl72");
+  const CollectiveCost cost = cost_of(rack, CollectiveOp::AllReduce, 8_GiB);
+  EXPECT_EQ(cost.algorithm, Algorithm::Nvls);
+  const double transfer = 8'589'934'592 * 2 * 71.0 / 72 / 828.8e9;
+  EXPECT_NEAR(cost.idle_time(rack).count(), transfer + (225 + 562.5) * 1e-6, 1e-9);
+}
+
+// 20 of them: heads of 48 GB/s between racks, 9 x 48 = 432; A = (25 + 2 x 4 x 20.9) x 9 = 1729.8
+// us.
+TEST(CollectiveCost, RacksReduceInTheirSwitches) {
+  const Cluster racks = load_cluster("gb200-nvl72", 360);
+  const CollectiveCost cost = cost_of(racks, CollectiveOp::AllReduce, 512_MiB);
+  EXPECT_EQ(cost.algorithm, Algorithm::NvlsTree);
+  const double transfer = 536'870'912 * 2 * 1439.0 / 1440 / 432e9;
+  EXPECT_NEAR(cost.idle_time(racks).count() - cost.delay.count(), transfer, 1e-8);
+  EXPECT_NEAR(cost.delay.count(), (14 + 1729.8 + std::sqrt(1729.8 * transfer * 1e6)) * 1e-6, 1e-8);
+}
+
+// Through host memory every step waits 1 us for its poll: 8 cards, 1 B: 14 x (1 + 1) + 6.6.
+TEST(CollectiveCost, StagedStepsTakeLonger) {
+  const Cluster cluster = load_cluster("rtx4090x8-pcie");
+  EXPECT_NEAR(microseconds(cost_of(cluster, CollectiveOp::AllReduce, 1_B), cluster), 34.6, 0.01);
 }
 
 TEST(CollectiveNames, AreThoseOfTheRecordings) {

@@ -234,7 +234,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "2:34: fabric.oversubscripton: unknown key; did you mean \"oversubscription\"?"},
         BadFabric{R"({"kind": "switch", "taper": 2})",
                   "2:30: fabric.taper: unknown key; expected one of: efficiency, hop_latency, "
-                  "kind, nvlink_domain_nodes, placement"},
+                  "kind, nvlink_domain_nodes, placement, sharp"},
+        BadFabric{R"({"sharp": 1})", "2:20: fabric.sharp: found 1, expected true or false"},
         BadFabric{R"({"kind": "leaf-spine", "oversubscription": 0.5})",
                   "2:54: fabric.oversubscription: found 0.5, expected a number from 1 to 1000, "
                   "such as 2 for 2:1"},

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Names of GPUs.
 
@@ -81,7 +82,9 @@ TEST(LinkWords, Networks) {
       {"NVSwitch (NVLink3) + 8x200Gb HDR IB", NetworkKind::InfiniBand, 8, 200},
       {"NVSwitch (NVLink3) + 8x2x100Gb RoCE", NetworkKind::Roce, 16, 100},
       {"NVSwitch (NVLink5) + 8x400Gb RoCE (CX-7)", NetworkKind::Roce, 8, 400},
-      {"NVSwitch (NVLink4) + 4x200Gb GPUDirect-TCPX", NetworkKind::Tcp, 4, 200},
+      {"NVSwitch (NVLink4) + 4x200Gb GPUDirect-TCPX", NetworkKind::Tcpx, 4, 200},
+      {"NVSwitch (NVLink4) + 8x200Gb FasTrak (TCPXO)", NetworkKind::Tcp, 8, 200},
+      {"NVSwitch (NVLink4) + 16x200Gb EFA v3", NetworkKind::EfaV3, 16, 200},
       {"NVLink2 hybrid mesh + 2x100Gb RoCE", NetworkKind::Roce, 2, 100},
       {"20x NVL72 (NVLink5) + 4x400Gb IB per node", NetworkKind::InfiniBand, 4, 400},
       {"NVSwitch + 8 x 400 Gb/s InfiniBand", NetworkKind::InfiniBand, 8, 400},
@@ -96,6 +99,9 @@ TEST(LinkWords, Networks) {
     EXPECT_DOUBLE_EQ(link.network->bandwidth.per_second(), c.gbits * 1e9 / 8) << c.text;
   }
   EXPECT_TRUE(read_link_words(cases[1].text).in_network_reduction);
+  EXPECT_EQ(read_link_words(cases[2].text).network->ports, 1);
+  EXPECT_EQ(read_link_words(cases[3].text).network->ports, 2);
+  EXPECT_EQ(read_link_words("PCIe3 dual socket").sockets, 2);
 }
 
 TEST(LinkWords, RacksAndWhatIsNotKnown) {
@@ -169,12 +175,68 @@ TEST(LogMachine, ConsumerCardsBelowASwitchStillGoThroughTheHost) {
   EXPECT_EQ(found.cluster->node.intra, IntraNode::PcieHostStaged);
 }
 
+// Ports of a card are one adapter for NCCL 2.20 and later.
+TEST(LogMachine, PortsOfACardAreMerged) {
+  const LogIndexRow ports = row("A100-SXM4-40GB", 8, 2, "NVSwitch + 8x2x100Gb RoCE");
+  NcclTestsLog log = log_of(16);
+  log.nccl_version = "2.29.3+cuda13.1";
+  const LogMachine merged = machine_of_log(log, &ports, {});
+  ASSERT_TRUE(merged.cluster) << merged.why;
+  EXPECT_EQ(merged.cluster->node.nics, 8);
+  EXPECT_DOUBLE_EQ(merged.cluster->node.nic_bandwidth.gb_per_second(), 25);
+  log.nccl_version = "2.18.5";
+  EXPECT_EQ(machine_of_log(log, &ports, {}).cluster->node.nics, 16);
+}
+
+// "EFA" is the version that instances with such GPUs have.
+TEST(LogMachine, VersionsOfEfa) {
+  const auto extra = [](const char* gpu, const char* link) {
+    return machine(row(gpu, 8, 2, link)).cluster->node.nccl.extra_network_latency_us;
+  };
+  EXPECT_DOUBLE_EQ(extra("A100-SXM4-80GB", "NVSwitch + 4x100Gb EFA"), 65);
+  EXPECT_DOUBLE_EQ(extra("H100-SXM5-80GB", "NVSwitch + 32x100Gb EFA"), 20);
+  EXPECT_DOUBLE_EQ(extra("H100-SXM5-80GB", "NVSwitch + 16x200Gb EFA"), 40);
+  EXPECT_DOUBLE_EQ(extra("B200-180GB", "NVSwitch + 8x400Gb EFA"), 40);
+}
+
+TEST(LogMachine, HowItWasLaunched) {
+  const LogIndexRow one = row("A100-SXM4-40GB", 8, 1, "NVSwitch");
+  const LogIndexRow two = row("A100-SXM4-40GB", 8, 2, "NVSwitch + 8x200Gb HDR IB");
+  NcclTestsLog log = log_of(8);
+  LogMachine found = machine_of_log(log, &one, {});
+  EXPECT_EQ(found.group.launch, (LaunchMode{8, false}));
+  EXPECT_THAT(found.assumptions, Contains(HasSubstr("one process for all GPUs")));
+  EXPECT_EQ(machine_of_log(log_of(16), &two, {}).group.launch, (LaunchMode{1, false}));
+  log.before_root = true;
+  EXPECT_EQ(machine_of_log(log, &one, {}).group.launch, (LaunchMode{8, true}));
+  log.ranks_per_process = 1;
+  found = machine_of_log(log, &one, {});
+  EXPECT_EQ(found.group.launch, (LaunchMode{1, false}));
+  EXPECT_THAT(found.assumptions, Not(Contains(HasSubstr("launch:"))));
+}
+
+// Two of eight cards below each switch: 4.9 / 2 GB/s. A preset has slots of PCIe 4.
+TEST(LogMachine, CardsOnPcie3ShareSlots) {
+  const LogMachine found = machine(row("RTX2080Ti-11GB", 8, 1, "PCIe3 dual socket"));
+  ASSERT_TRUE(found.cluster) << found.why;
+  EXPECT_DOUBLE_EQ(ring_capacity(found.cluster->nccl()).gb_per_second(), 2.45);
+  EXPECT_THAT(found.assumptions, Contains(HasSubstr("two cards below each switch")));
+  const LogMachine slow = machine(row("RTX4090-24GB", 2, 1, "PCIe3 through host memory"));
+  EXPECT_DOUBLE_EQ(ring_capacity(slow.cluster->nccl()).gb_per_second(), 7.5);
+}
+
 TEST(LogMachine, ReductionInTheNetworkIsTold) {
   const LogMachine found =
       machine(row("H100-SXM5-80GB", 8, 12, "NVSwitch (NVLink4) + 8x400Gb NDR IB with SHARP"));
   ASSERT_TRUE(found.cluster) << found.why;
   EXPECT_EQ(found.cluster->world_size(), 96);
   EXPECT_THAT(found.assumptions, Contains(HasSubstr("SHARP")));
+  EXPECT_TRUE(found.cluster->fabric.sharp);
+  // Switches of Ethernet have none; "NVLink SHARP" on one node is NVLS.
+  EXPECT_FALSE(
+      machine(row("H100-SXM5-80GB", 8, 2, "NVSwitch, SHARP + 8x400Gb RoCE")).cluster->fabric.sharp);
+  EXPECT_FALSE(
+      machine(row("H100-SXM5-80GB", 8, 1, "NVSwitch (NVLink SHARP)")).cluster->fabric.sharp);
 }
 
 TEST(LogMachine, SkippedWithAReason) {

@@ -61,7 +61,7 @@ Machine aws_p4(const std::string& name, const std::string& gpu) {
   machine.shape.pcie = pcie_figures(3).peak;
   machine.shape.socket_link = 10_GBps;
   machine.shape.nvswitch = 300_GBps;
-  set_nics(machine, 4, 100_Gbps, NetworkKind::Efa);
+  set_nics(machine, 4, 100_Gbps, NetworkKind::EfaV1);
   machine.cpu = "intel";
   machine.host_link = 12.5_GBps;
   machine.host_memory = 1152_GiB;
@@ -135,6 +135,7 @@ Machine pcie5_instance(const std::string& name, const std::string& gpu, int nics
 
 Machine aws_p5en() {
   Machine machine = pcie5_instance("aws-p5en", "H200-SXM-141", 16, 200_Gbps, 450_GBps);
+  machine.network = NetworkKind::EfaV3;
   machine.description = "AWS p5en.48xlarge: 8 x H200 141 GB, NVSwitch with NVLS, 16 x 200 Gb/s EFA";
   machine.shape.socket_link = 22_GBps;
   machine.host_memory_bandwidth = 614.4_GBps;
@@ -150,6 +151,7 @@ Machine aws_p5en() {
 
 Machine aws_p6(const std::string& name, const std::string& gpu, int nics) {
   Machine machine = pcie5_instance(name, gpu, nics, 400_Gbps, 900_GBps);
+  machine.network = NetworkKind::EfaV3;
   machine.shape.socket_link = 40_GBps;
   machine.host_memory_bandwidth = 716.8_GBps;
   machine.host_memory_source =
@@ -186,7 +188,7 @@ Machine aws_g5() {
   machine.shape.pcie = pcie_figures(4).peak;
   machine.shape.socket_link = 16_GBps;
   machine.shape.nic_parents = {{DeviceKind::Cpu, 1}};
-  set_nics(machine, 1, 100_Gbps, NetworkKind::Efa);
+  set_nics(machine, 1, 100_Gbps, NetworkKind::EfaV1);
   machine.host_link = 25_GBps;
   machine.host_memory = 768_GiB;
   machine.host_memory_bandwidth = 409.6_GBps;

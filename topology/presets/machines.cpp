@@ -53,7 +53,8 @@ NodeShape slowest_links(const Machine& machine, const NodeTemplate& node, int gp
 void set_channels(NodeTemplate& node, const Machine& machine, int gpus) {
   const GpuSpec& gpu = gpu_spec(machine.gpu);
   NcclGraph& nccl = node.nccl;
-  set_intra_node(nccl, node.intra, slowest_links(machine, node, gpus), gpu, ring_gpus(gpus));
+  set_intra_node(nccl, node.intra, slowest_links(machine, node, gpus), gpu, ring_gpus(gpus),
+                 gpus_per_host_link(node.graph, gpus));
   // Another search's result holds for the GPUs that it was made for.
   const bool all_gpus = gpus == machine.shape.gpus;
   if (all_gpus && machine.rings.count > 0)
@@ -130,6 +131,7 @@ NodeTemplate make_node(const Machine& machine, int gpus) {
   node.nics = machine.shape.nics;
   node.nic_bandwidth = machine.nic_bandwidth;
   node.nic_efficiency = machine.nic_efficiency;
+  node.network = machine.network;
   node.host_link = machine.host_link;
   node.host_memory = machine.host_memory;
   node.host_memory_bandwidth = machine.host_memory_bandwidth;

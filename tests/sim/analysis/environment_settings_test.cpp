@@ -27,17 +27,6 @@ std::string error_of(const std::string& text) {
   return "none";
 }
 
-TEST(EnvironmentSettings, WhatTheCallerFollowsIsNotUnused) {
-  const Environment environment =
-      parse_environment("NCCL_IB_DISABLE=1\nNCCL_P2P_DISABLE=1\nNCCL_ALGO=Ring\n", "job.env");
-  EXPECT_THAT(
-      environment_settings(environment).assumptions,
-      ElementsAre("environment: not used yet: NCCL_IB_DISABLE, NCCL_P2P_DISABLE, NCCL_ALGO"));
-  EXPECT_THAT(
-      environment_settings(environment, {"NCCL_IB_DISABLE", "NCCL_P2P_DISABLE"}).assumptions,
-      ElementsAre("environment: not used yet: NCCL_ALGO"));
-}
-
 TEST(EnvironmentSettings, TheAllocatorsVariable) {
   const EnvironmentSettings settings =
       read("HOME=/root\nPYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512,expandable_segments:True\n");
@@ -79,12 +68,14 @@ TEST(EnvironmentSettings, ErrorsAreAtTheOption) {
             "shell has to expand");
 }
 
-TEST(EnvironmentSettings, WhatLaterPartsWillUseIsSaid) {
+TEST(EnvironmentSettings, WhatIsNotUsedIsSaid) {
   const EnvironmentSettings settings = read(
-      "NCCL_IB_HCA=mlx5\nOMP_NUM_THREADS=8\nNCCL_SOMETHING_NEW=1\nNCCL_IB_HCA=mlx4\nPATH=/bin\n");
+      "NCCL_DEBUG=INFO\nOMP_NUM_THREADS=8\nNCCL_SOMETHING_NEW=1\nNCCL_IB_GID_INDEX=3\n"
+      "NCCL_DEBUG=WARN\nNCCL_ALGO=Ring\nPATH=/bin\n");
   EXPECT_THAT(settings.assumptions,
-              ElementsAre("environment: not used yet: NCCL_IB_HCA, OMP_NUM_THREADS, "
-                          "NCCL_SOMETHING_NEW"));
+              ElementsAre("environment: without effect on time here: NCCL_DEBUG, NCCL_IB_GID_INDEX",
+                          "environment: not known of NCCL, so not used: NCCL_SOMETHING_NEW",
+                          "environment: not used yet: OMP_NUM_THREADS"));
   EXPECT_THAT(settings.warnings, IsEmpty());
 }
 

@@ -40,6 +40,29 @@ TEST(CompareCommand, PrintsOneTableOf100Columns) {
   EXPECT_EQ(verdicts, 1);
 }
 
+TEST(CompareCommand, TheEnvironmentKeepsNcclFromLinks) {
+  const JsonDocument usual = zerosim_json(note_comparison());
+  std::vector<std::string> staged = note_comparison();
+  staged.insert(staged.end(), {"--env", cli_data("host_memory.env")});
+  const JsonDocument json = zerosim_json(staged);
+  const JsonValue& strategies = json.root()["strategies"];
+  ASSERT_EQ(strategies.size(), 4U);
+  for (Json::ArrayIndex i = 0; i < strategies.size(); ++i) {
+    // Rings at 7.5 GB/s in place of 240: what communicates waits.
+    EXPECT_GT(strategies[i]["time"]["step"].asDouble(),
+              2 * usual.root()["strategies"][i]["time"]["step"].asDouble());
+  }
+  std::vector<std::string> told;
+  for (const JsonValue& sentence : strategies[0]["assumptions"]) {
+    if (sentence.asString().starts_with("environment: ")) told.push_back(sentence.asString());
+  }
+  EXPECT_THAT(told, ::testing::ElementsAre(
+                        "environment: NCCL_P2P_DISABLE=1: GPUs of a node talk through host memory, "
+                        "where rings reach 7.5 GB/s",
+                        "environment: NCCL_PROTO=^LL128: NCCL chooses among these protocols",
+                        "environment: without effect on time here: NCCL_DEBUG"));
+}
+
 TEST(CompareCommand, GivesDdpTheMicroBatchOfTheFiles) {
   const JsonDocument json = zerosim_json(note_comparison());
   const JsonValue& strategies = json.root()["strategies"];

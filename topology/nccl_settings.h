@@ -1,0 +1,54 @@
+/// \file
+/// What a job's environment tells NCCL's choice: algorithms, protocols, channels, threads.
+///
+/// Which links NCCL uses is no part of it: that changes the node (nccl_paths.h). Sources: NCCL user
+/// guide, "Environment Variables"; src/graph/tuning.cc and connect.cc of the NCCL of
+/// spec/nccl_cost.md.
+///
+///     NCCL_ALGO, NCCL_PROTO            allowed      what is not listed has no time
+///     NCCL_MAX_NCHANNELS, _MAX_CTAS    max_channels the lower of both
+///     NCCL_MIN_NCHANNELS, _MIN_CTAS    min_channels the higher of both
+///     NCCL_NTHREADS                    threads      of a block, LL and Simple
+///     NCCL_NVLS_ENABLE=0               nvls         no reduction in NVSwitches
+///     NCCL_COLLNET_ENABLE=0            collnet      none in the network's switches
+///
+/// Fewer channels than the search finds are as fast each, so that the rest of the NVLinks, or of
+/// the NICs, lies idle. Two exceptions: rings over PCIe share one link, of which one channel may
+/// take all; heads of NVLS are as many as GPUs, and each gets less. More channels hold SMs and
+/// bring nothing: the links are full.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace zerosim {
+
+enum class CollectiveOp;
+enum class Algorithm;
+enum class Protocol;
+
+/// Of one operation, by number of the enumerations.
+struct NcclAllowed {
+  std::array<bool, 7> algorithms = {true, true, true, true, true, true, true};
+  std::array<bool, 3> protocols = {true, true, true};
+  /// NCCL_PROTO names the protocols, so that LL128 is on where NCCL itself leaves it off.
+  bool ll128_forced = false;
+  bool operator==(const NcclAllowed&) const = default;
+};
+
+struct NcclSettings {
+  std::array<NcclAllowed, 6> allowed{};  ///< by CollectiveOp; all-to-all asks for none
+  int min_channels = 0;                  ///< 0: not given
+  int max_channels = 0;                  ///< 0: not given
+  int threads = 0;                       ///< 0: by protocol
+  bool nvls = true;
+  bool collnet = true;
+
+  [[nodiscard]] const NcclAllowed& of(CollectiveOp op) const {
+    return allowed[static_cast<std::size_t>(op)];
+  }
+  [[nodiscard]] NcclAllowed& of(CollectiveOp op) { return allowed[static_cast<std::size_t>(op)]; }
+  bool operator==(const NcclSettings&) const = default;
+};
+
+}  // namespace zerosim
