@@ -622,7 +622,6 @@ class Quotient {
   void add_sends(const GroupInstances& group, int i, InstanceClass& instance) {
     instance.sends = map_.ring_sends(group.pattern, i);
     for (RingSend& send : instance.sends) {
-      send.sender = colouring_.ranks[at(send.sender)];
       for (LinkShare& link : send.links) link.link = shared_link(link.link);
     }
   }

@@ -105,7 +105,6 @@ struct LinkShare {
 
 /// Shared links that a rank's sends to the next rank of a ring load.
 struct RingSend {
-  int sender = 0;                ///< rank class
   bool leaves_node = false;      ///< not by its ring link: the next rank is on another node
   std::vector<LinkShare> links;  ///< NICs of its node and the fabric on the way; slots, uplinks
 };
@@ -116,7 +115,7 @@ struct InstanceClass {
   CollectiveGroup shape;
   std::vector<LinkShare> links;  ///< shared ones; ring links are with the ranks
   int multiplicity = 1;
-  /// FoldMode::Off: what adds up to `links`, in the order of `ranks`; of copies none.
+  /// FoldMode::Off: what adds up to `links`, one for each of `ranks`; of copies none.
   std::vector<RingSend> sends;
 };
 

@@ -124,6 +124,7 @@ struct InstanceMap::Impl {
   void use_slots_of_node(const Part& part, int ranks, std::size_t nics_of_domain,
                          std::vector<LinkShare>& uses);
   void give_slots(const GroupPattern& group, std::vector<RingSend>& sends);
+  [[nodiscard]] std::size_t place_of_sender(int link) const;
   void use_copies(int rank, std::vector<LinkShare>& uses) const;
   [[nodiscard]] Seconds ring_latency() const;
 
@@ -160,7 +161,7 @@ struct InstanceMap::Impl {
   std::vector<Site> sites;           ///< by domain
   std::vector<std::size_t> begins;   ///< of each domain's sites, and the end
   std::vector<int> last_places;      ///< by domain: places of its last rank
-  std::vector<Part> parts;           ///< by node; of these three only where slots matter
+  std::vector<Part> parts;           ///< by node; this and the next only where slots matter
   std::vector<int> gpus;             ///< by part: of the node
   std::vector<std::int64_t> driven;  ///< by NIC: the latest node that is known to drive it
   std::vector<FabricShare> way;
@@ -266,31 +267,28 @@ void InstanceMap::Impl::use_slots_of_node(const Part& part, int ranks, std::size
   }
 }
 
-/// Each slot and uplink to the rank whose sends take it along: the last one below it for what goes
-/// to the host, the one before the first one below it for what comes from there.
+/// Each slot and uplink to the rank whose sends take it along.
 void InstanceMap::Impl::give_slots(const GroupPattern& group, std::vector<RingSend>& sends) {
   std::vector<LinkShare> uses;
   use_slots(group, uses);
-  for (const LinkShare& use : uses) {
-    const auto [node, slot] = place_of_slot(use.link);
-    const auto part = std::find_if(parts.begin(), parts.end(),
-                                   [node = node](const Part& one) { return one.node == node; });
-    const auto is_below = [&, slot = slot](int gpu) { return slots->is_below(gpu, slot); };
-    const auto first = gpus.begin() + static_cast<std::ptrdiff_t>(part->first_gpu);
-    const auto last = gpus.begin() + static_cast<std::ptrdiff_t>(part->last_gpu);
-    const auto lowest = std::find_if(first, last, is_below);
-    std::size_t place = part->last_gpu - 1;  // nobody is: a switch with NICs only
-    if (lowest != last) {
-      const auto k = static_cast<std::size_t>(lowest - gpus.begin());
-      place = (k + gpus.size() - 1) % gpus.size();
-      if (SlotLoads::kind(slot) == LinkClass::Kind::DeviceToHost) {
-        const auto reversed = std::find_if(std::make_reverse_iterator(last),
-                                           std::make_reverse_iterator(first), is_below);
-        place = static_cast<std::size_t>(reversed.base() - gpus.begin()) - 1;
-      }
-    }
-    sends[place].links.push_back(use);
+  for (const LinkShare& use : uses) sends[place_of_sender(use.link)].links.push_back(use);
+}
+
+/// The last rank below a slot or uplink for what goes to the host, the one before the first rank
+/// below it for what comes from there; the last one of the node where only NICs are below it.
+std::size_t InstanceMap::Impl::place_of_sender(int link) const {
+  const auto [node, slot] = place_of_slot(link);
+  const auto part = std::find_if(parts.begin(), parts.end(),
+                                 [node = node](const Part& one) { return one.node == node; });
+  std::size_t first = part->last_gpu;
+  std::size_t last = part->last_gpu - 1;
+  for (std::size_t k = part->first_gpu; k < part->last_gpu; ++k) {
+    if (!slots->is_below(gpus[k], slot)) continue;
+    first = std::min(first, k);
+    last = k;
   }
+  const bool to_host = SlotLoads::kind(slot) == LinkClass::Kind::DeviceToHost;
+  return to_host ? last : (first + gpus.size() - 1) % gpus.size();
 }
 
 void InstanceMap::Impl::use_copies(int rank, std::vector<LinkShare>& uses) const {
@@ -395,9 +393,6 @@ std::vector<RingSend> InstanceMap::ring_sends(const GroupPattern& group, int ins
   Impl& own = *impl_;
   own.find_sites(group, instance);
   std::vector<RingSend> sends(static_cast<std::size_t>(group.size));
-  for (int k = 0; k < group.size; ++k) {
-    sends[static_cast<std::size_t>(k)].sender = rank_of(group, instance, k);
-  }
   for (std::size_t i = 0; i < own.domains() && own.domains() > 1; ++i) {
     RingSend& border = sends[static_cast<std::size_t>(own.last_places[i])];
     border.leaves_node = true;

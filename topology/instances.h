@@ -46,7 +46,7 @@ class InstanceMap {
   CollectiveGroup place(const GroupPattern& group, int instance, std::vector<LinkShare>& uses);
 
   /// The shared links that the sends of each rank of a ring load, in the order of ranks: together
-  /// what `place` says. Links are numbered as here, senders are ranks.
+  /// what `place` says. Links are numbered as here.
   [[nodiscard]] std::vector<RingSend> ring_sends(const GroupPattern& group, int instance);
 
  private:

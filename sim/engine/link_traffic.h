@@ -23,8 +23,8 @@ struct LinkTraffic {
   BytesPerSecond capacity;  ///< one direction; of device memory what kernels can draw from it
   double bytes = 0;
   Seconds busy{0};       ///< while at least one transfer or kernel loaded it
-  int most_at_once = 0;  ///< transfers and kernels
-  bool uplink = false;   ///< of a PCIe switch (FoldedLink)
+  int most_at_once = 0;  ///< transfers and kernels; copies in step (folding.h) are one
+  bool uplink = false;   ///< of a PCIe switch
 };
 
 /// Share of what it could carry in `step`.
