@@ -507,14 +507,14 @@ Colouring unfolded(const Graph& graph) {
 
 class Quotient {
  public:
-  /// \param borders  are told (FoldMode::Off)
+  /// \param sends  are told (FoldMode::Off)
   Quotient(const Cluster& cluster, const Graph& graph, InstanceMap& map, Colouring colouring,
-           bool borders)
+           bool sends)
       : cluster_(cluster),
         graph_(graph),
         map_(map),
         colouring_(std::move(colouring)),
-        borders_(borders) {}
+        sends_(sends) {}
 
   Folding build() {
     result_.gpus = graph_.uneven.gpus;
@@ -615,8 +615,15 @@ class Quotient {
       if (group.pattern.host) share.share *= copies_in_step(g, i, use.link);
       added.links.push_back(share);
     }
-    if (borders_) add_borders(group, i, added);
+    if (sends_ && !group.pattern.host) add_sends(group, i, added);
     return added;
+  }
+
+  void add_sends(const GroupInstances& group, int i, InstanceClass& instance) {
+    instance.sends = map_.ring_sends(group.pattern, i);
+    for (RingSend& send : instance.sends) {
+      for (LinkShare& link : send.links) link.link = shared_link(link.link);
+    }
   }
 
   /// Copies of how many ranks of its class a link carries where rank `i` copies: GPUs of its node.
@@ -630,20 +637,6 @@ class Quotient {
       if (colours[at(k)] == colours[at(i)] && loads(group, k, link)) ++ranks;
     }
     return ranks;
-  }
-
-  void add_borders(const GroupInstances& group, int i, InstanceClass& instance) {
-    const std::vector<BorderUse> borders = map_.borders(group.pattern, i);
-    instance.borders.reserve(borders.size());
-    for (const BorderUse& border : borders) {
-      RingBorder& added = instance.borders.emplace_back();
-      added.sender = colouring_.ranks[at(border.sender)];
-      added.links.reserve(border.uses.size());
-      for (LinkShare share : border.uses) {
-        share.link = shared_link(share.link);
-        added.links.push_back(share);
-      }
-    }
   }
 
   int shared_link(int link) {
@@ -665,7 +658,7 @@ class Quotient {
   const Graph& graph_;
   InstanceMap& map_;
   Colouring colouring_;
-  bool borders_;
+  bool sends_;
   Folding result_;
   std::vector<int> link_class_;  ///< by colour: index into Folding::links
   std::vector<std::int64_t> links_of_colour_;

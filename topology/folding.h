@@ -103,10 +103,10 @@ struct LinkShare {
   bool operator==(const LinkShare&) const = default;
 };
 
-/// Where a ring goes from one of its nodes to the next.
-struct RingBorder {
-  int sender = 0;                ///< class of the node's last rank
-  std::vector<LinkShare> links;  ///< NICs of its node and the fabric on the way: `share` of V
+/// Shared links that a rank's sends to the next rank of a ring load.
+struct RingSend {
+  bool leaves_node = false;      ///< not by its ring link: the next rank is on another node
+  std::vector<LinkShare> links;  ///< NICs of its node and the fabric on the way; slots, uplinks
 };
 
 /// Instances of one communicator that behave alike.
@@ -115,8 +115,8 @@ struct InstanceClass {
   CollectiveGroup shape;
   std::vector<LinkShare> links;  ///< shared ones; ring links are with the ranks
   int multiplicity = 1;
-  /// FoldMode::Off: what adds up to `links`, by sender; of one node: none.
-  std::vector<RingBorder> borders;
+  /// FoldMode::Off: what adds up to `links`, one for each of `ranks`; of copies none.
+  std::vector<RingSend> sends;
 };
 
 /// Bursts of another job on a link.

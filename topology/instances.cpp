@@ -123,6 +123,8 @@ struct InstanceMap::Impl {
   void use_slots(const GroupPattern& group, std::vector<LinkShare>& uses);
   void use_slots_of_node(const Part& part, int ranks, std::size_t nics_of_domain,
                          std::vector<LinkShare>& uses);
+  void give_slots(const GroupPattern& group, std::vector<RingSend>& sends);
+  [[nodiscard]] std::size_t place_of_sender(int link) const;
   void use_copies(int rank, std::vector<LinkShare>& uses) const;
   [[nodiscard]] Seconds ring_latency() const;
 
@@ -158,7 +160,7 @@ struct InstanceMap::Impl {
   // Of the instance at hand.
   std::vector<Site> sites;           ///< by domain
   std::vector<std::size_t> begins;   ///< of each domain's sites, and the end
-  std::vector<int> last_ranks;       ///< by domain
+  std::vector<int> last_places;      ///< by domain: places of its last rank
   std::vector<Part> parts;           ///< by node; this and the next only where slots matter
   std::vector<int> gpus;             ///< by part: of the node
   std::vector<std::int64_t> driven;  ///< by NIC: the latest node that is known to drive it
@@ -169,9 +171,9 @@ struct InstanceMap::Impl {
 void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
   sites.clear();
   begins.clear();
+  last_places.clear();
   parts.clear();
   gpus.clear();
-  last_ranks.clear();
   int node = -1;
   int last_domain = -1;
   for (int k = 0; k < group.size; ++k) {
@@ -181,7 +183,7 @@ void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
       ++nodes_seen;
       if (node / cluster.fabric.nvlink_domain_nodes != last_domain) {
         begins.push_back(sites.size());
-        last_ranks.push_back(rank);
+        last_places.push_back(k);
       }
       last_domain = node / cluster.fabric.nvlink_domain_nodes;
       if (slots) parts.push_back({node, gpus.size(), gpus.size(), sites.size(), sites.size()});
@@ -190,7 +192,7 @@ void InstanceMap::Impl::find_sites(const GroupPattern& group, int instance) {
       gpus.push_back(rank % cluster.gpus_per_node);
       parts.back().last_gpu = gpus.size();
     }
-    last_ranks.back() = rank;
+    last_places.back() = k;
     if (nics.used.empty()) continue;
     for (const int nic : nics.of_gpu[static_cast<std::size_t>(rank % cluster.gpus_per_node)]) {
       std::int64_t& seen = driven[static_cast<std::size_t>(nic)];
@@ -263,6 +265,30 @@ void InstanceMap::Impl::use_slots_of_node(const Part& part, int ranks, std::size
     load.link += first_slot() + part.node * slots_of_node();
     uses.push_back(load);
   }
+}
+
+/// Each slot and uplink to the rank whose sends take it along.
+void InstanceMap::Impl::give_slots(const GroupPattern& group, std::vector<RingSend>& sends) {
+  std::vector<LinkShare> uses;
+  use_slots(group, uses);
+  for (const LinkShare& use : uses) sends[place_of_sender(use.link)].links.push_back(use);
+}
+
+/// The last rank below a slot or uplink for what goes to the host, the one before the first rank
+/// below it for what comes from there; the last one of the node where only NICs are below it.
+std::size_t InstanceMap::Impl::place_of_sender(int link) const {
+  const auto [node, slot] = place_of_slot(link);
+  const auto part = std::find_if(parts.begin(), parts.end(),
+                                 [node = node](const Part& one) { return one.node == node; });
+  std::size_t first = part->last_gpu;
+  std::size_t last = part->last_gpu - 1;
+  for (std::size_t k = part->first_gpu; k < part->last_gpu; ++k) {
+    if (!slots->is_below(gpus[k], slot)) continue;
+    first = std::min(first, k);
+    last = k;
+  }
+  const bool to_host = SlotLoads::kind(slot) == LinkClass::Kind::DeviceToHost;
+  return to_host ? last : (first + gpus.size() - 1) % gpus.size();
 }
 
 void InstanceMap::Impl::use_copies(int rank, std::vector<LinkShare>& uses) const {
@@ -363,21 +389,20 @@ CollectiveGroup InstanceMap::place(const GroupPattern& group, int instance,
   return shape;
 }
 
-std::vector<BorderUse> InstanceMap::borders(const GroupPattern& group, int instance) {
+std::vector<RingSend> InstanceMap::ring_sends(const GroupPattern& group, int instance) {
   Impl& own = *impl_;
   own.find_sites(group, instance);
-  std::vector<BorderUse> result;
-  if (own.domains() == 1) return result;
-  result.reserve(own.domains());
-  for (std::size_t i = 0; i < own.domains(); ++i) {
-    BorderUse& border = result.emplace_back();
-    border.sender = own.last_ranks[i];
-    own.use_nics(i, border.uses);
+  std::vector<RingSend> sends(static_cast<std::size_t>(group.size));
+  for (std::size_t i = 0; i < own.domains() && own.domains() > 1; ++i) {
+    RingSend& border = sends[static_cast<std::size_t>(own.last_places[i])];
+    border.leaves_node = true;
+    own.use_nics(i, border.links);
     if (own.fabric.link_count() == 0) continue;
     own.send(i, (i + 1) % own.domains(), 1, false);
-    own.sums.flush(nic_links(), border.uses);
+    own.sums.flush(nic_links(), border.links);
   }
-  return result;
+  if (own.slots) own.give_slots(group, sends);
+  return sends;
 }
 
 int instance_count(const GroupPattern& group, int ranks) {

@@ -20,12 +20,6 @@
 
 namespace zerosim {
 
-/// A ring's way from one node to the next.
-struct BorderUse {
-  int sender = 0;  ///< the node's last rank
-  std::vector<LinkShare> uses;
-};
-
 class InstanceMap {
  public:
   /// \param ranks  those that take part, the first of the cluster
@@ -51,8 +45,9 @@ class InstanceMap {
   /// Where an instance lies; what it loads is appended to `uses`, each link once, in their order.
   CollectiveGroup place(const GroupPattern& group, int instance, std::vector<LinkShare>& uses);
 
-  /// What a ring loads between its nodes, one by one: together what `place` says. None on one node.
-  [[nodiscard]] std::vector<BorderUse> borders(const GroupPattern& group, int instance);
+  /// The shared links that the sends of each rank of a ring load, in the order of ranks: together
+  /// what `place` says. Links are numbered as here.
+  [[nodiscard]] std::vector<RingSend> ring_sends(const GroupPattern& group, int instance);
 
  private:
   struct Impl;

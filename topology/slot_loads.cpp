@@ -139,6 +139,12 @@ BytesPerSecond SlotLoads::capacity(int link) const {
                                      : links_.uplinks[index - links_.slots.size()].capacity;
 }
 
+bool SlotLoads::is_below(int gpu, int link) const {
+  const int uplink = link / 2 - static_cast<int>(links_.slots.size());
+  return uplink < 0 ? link / 2 == gpu
+                    : has(links_.above_gpu[static_cast<std::size_t>(gpu)], uplink);
+}
+
 LinkClass::Kind SlotLoads::kind(int link) {
   return link % 2 == 1 ? LinkClass::Kind::DeviceToHost : LinkClass::Kind::HostToDevice;
 }

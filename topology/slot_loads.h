@@ -53,6 +53,8 @@ class SlotLoads {
   [[nodiscard]] std::string name(int link) const;
   [[nodiscard]] BytesPerSecond capacity(int link) const;
   [[nodiscard]] static LinkClass::Kind kind(int link);
+  /// Whether a GPU hangs below a slot or uplink.
+  [[nodiscard]] bool is_below(int gpu, int link) const;
   /// A GPU's slot, towards the host or from it.
   [[nodiscard]] static int slot(int gpu, bool to_host) { return 2 * gpu + (to_host ? 1 : 0); }
 

@@ -1,7 +1,6 @@
 #include "sim/engine/execution.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <map>
@@ -13,6 +12,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/engine/call_loads.h"
 #include "sim/engine/jitter.h"
 #include "sim/engine/link_meter.h"
 #include "sim/engine/machine.h"
@@ -26,11 +26,6 @@ namespace {
 LinkClass::Kind link_of(Copy::Direction direction) {
   return direction == Copy::Direction::HostToDevice ? LinkClass::Kind::HostToDevice
                                                     : LinkClass::Kind::DeviceToHost;
-}
-
-/// Slots and uplinks.
-bool is_slot(LinkClass::Kind kind) {
-  return kind == LinkClass::Kind::HostToDevice || kind == LinkClass::Kind::DeviceToHost;
 }
 
 // ---- State of a run ----------------------------------------------------------------------------
@@ -109,11 +104,11 @@ struct Meeting {
   Seconds last_arrival{0};
   bool ended = false;
 
+  [[nodiscard]] CallLoads loads() const {
+    return {*cost, alone, call->call.kind == CollectiveKind::AllToAll};
+  }
   [[nodiscard]] bool instant() const { return cost->loads.empty() && cost->delay.count() <= 0; }
 };
-
-/// Of a collective, by LinkClass::Kind.
-using BytesByKind = std::array<double, static_cast<std::size_t>(LinkClass::Kind::Fabric) + 1>;
 
 /// Bursts of another job on one link.
 struct BurstState {
@@ -206,8 +201,6 @@ class Execution final : public MachineListener {
   void end_fluid(std::int32_t meeting);
   void end_meeting(std::int32_t meeting, Seconds time);
   void find_loads(const Meeting& meeting);
-  [[nodiscard]] double load_of(const Meeting& meeting, const LinkShare& link,
-                               const BytesByKind& bytes) const;
 
   [[nodiscard]] bool is_stepped(const Meeting& meeting) const;
   void start_ring(std::int32_t meeting);
@@ -216,7 +209,7 @@ class Execution final : public MachineListener {
   void end_send(int rank_class, std::int32_t meeting);
 
   [[nodiscard]] double kernel_factor(int rank_class, std::int32_t op) const;
-  void find_loads(int rank_class, std::int32_t op);
+  void find_op_loads(int rank_class, std::int32_t op);
   void start_transfer(int rank_class, std::int32_t op, std::span<const LinkBytes> loads,
                       const MachineEvent& end);
   void meter_begin(int rank_class, std::int32_t op, std::span<const LinkBytes> loads);
@@ -789,9 +782,9 @@ void Execution::start_kernel(int rank_class, std::int32_t op) {
     finish(rank_class, op, state(rank_class, op).start);
     return;
   }
-  find_loads(rank_class, op);
+  find_op_loads(rank_class, op);
   const LinkBytes memory = loads_.front();
-  meter_begin(rank_class, op, {&memory, 1});
+  meter_begin(rank_class, op, loads_);
   ++outstanding_;
   machine_.start_kernel(rank_class,
                         time.sm_time * (kernel_factor(rank_class, op) / owner.rank->gpu_speed),
@@ -804,19 +797,19 @@ void Execution::start_copy(int rank_class, std::int32_t op) {
     finish(rank_class, op, state(rank_class, op).start);
     return;
   }
-  find_loads(rank_class, op);
+  find_op_loads(rank_class, op);
   start_transfer(rank_class, op, loads_, event(EventKind::EndOp, rank_class, op));
 }
 
 /// A kernel or copy whose activity has ended.
 void Execution::end_op(int rank_class, std::int32_t op) {
-  find_loads(rank_class, op);
+  find_op_loads(rank_class, op);
   meter_end(rank_class, op, loads_);
   finish(rank_class, op, machine_.now());
 }
 
-/// What a kernel puts on device memory, or a copy on slots and uplinks.
-void Execution::find_loads(int rank_class, std::int32_t op) {
+/// What a kernel puts on device memory, or a copy on slots and uplinks of its direction.
+void Execution::find_op_loads(int rank_class, std::int32_t op) {
   const RankState& owner = rank(rank_class);
   const Op& own = op_of(rank_class, op);
   const auto payload = static_cast<std::size_t>(own.payload);
@@ -982,34 +975,20 @@ void Execution::end_fluid(std::int32_t meeting) {
 void Execution::find_loads(const Meeting& meeting) {
   using Kind = LinkClass::Kind;
   loads_.clear();
-  BytesByKind all{};
-  for (const LinkLoad& load : meeting.cost->loads) {
-    const auto bytes = static_cast<double>(load.bytes.count());
-    all[static_cast<std::size_t>(load.kind)] = bytes;
-    if (load.kind != Kind::IntraNode && load.kind != Kind::DeviceMemory) continue;
+  const CallLoads loads = meeting.loads();
+  for (const Kind kind : {Kind::IntraNode, Kind::DeviceMemory}) {
+    const double bytes = loads.of(kind);
+    if (bytes <= 0) continue;
     for (const int r : meeting.instance->ranks) {
       const OwnLinks& own = rank(r).links;
-      loads_.push_back({load.kind == Kind::IntraNode ? own.intra : own.device_memory, bytes});
+      loads_.push_back({kind == Kind::IntraNode ? own.intra : own.device_memory, bytes});
     }
   }
   for (const LinkShare& link : meeting.instance->links) {
-    const double bytes = load_of(meeting, link, all);
-    if (bytes > 0) loads_.push_back({machine_links_[static_cast<std::size_t>(link.link)], bytes});
+    const auto index = static_cast<std::size_t>(link.link);
+    const double bytes = loads.on(link, folding_.links[index]);
+    if (bytes > 0) loads_.push_back({machine_links_[index], bytes});
   }
-}
-
-/// `bytes`: of the whole collective. On slots and uplinks at most what passes while it is alone.
-double Execution::load_of(const Meeting& meeting, const LinkShare& link,
-                          const BytesByKind& bytes) const {
-  using Kind = LinkClass::Kind;
-  const auto of = [&](Kind kind) { return bytes[static_cast<std::size_t>(kind)]; };
-  const bool exchange = meeting.call->call.kind == CollectiveKind::AllToAll;
-  const FoldedLink& own = folding_.links[static_cast<std::size_t>(link.link)];
-  const double share = exchange ? link.exchange_share : link.share;
-  if (!is_slot(own.kind)) return of(own.kind) * share;
-  const double intra_share = exchange ? link.intra_exchange_share : link.intra_share;
-  return std::min(of(Kind::Network) * share + of(Kind::IntraNode) * intra_share,
-                  own.nominal.per_second() * meeting.alone.count());
 }
 
 void Execution::end_meeting(std::int32_t meeting, Seconds time) {
@@ -1035,7 +1014,8 @@ void Execution::start_ring(std::int32_t meeting) {
   const Meeting& own = meetings_[static_cast<std::size_t>(meeting)];
   const LinkNumbers links{folding_, machine_links_, capacities_};
   SteppedRing& ring =
-      rings_.try_emplace(meeting, *own.instance, own.call->call, *own.cost, links).first->second;
+      rings_.try_emplace(meeting, *own.instance, own.call->call, *own.cost, own.loads(), links)
+          .first->second;
   senders_.clear();
   ring.begin(senders_);
   delay_sends(meeting);

@@ -26,11 +26,15 @@ bool has_ring_steps(const Collective& call, const CollectiveCost& cost) {
 }
 
 SteppedRing::SteppedRing(const InstanceClass& instance, const Collective& call,
-                         const CollectiveCost& cost, const LinkNumbers& links)
-    : instance_(instance), cost_(cost), links_(links), places_(instance.ranks.size()) {
-  ZS_CHECK(places_.size() > 1, "a ring of several ranks");
-  for (const RingBorder& border : instance.borders)
-    places_[place_of(border.sender)].border = &border;
+                         const CollectiveCost& cost, const CallLoads& loads,
+                         const LinkNumbers& links)
+    : instance_(instance),
+      cost_(cost),
+      loads_(loads),
+      links_(links),
+      places_(instance.ranks.size()) {
+  ZS_CHECK(places_.size() > 1 && instance.sends.size() == places_.size(),
+           "a ring of several ranks, each a class of its own");
   const auto ranks = static_cast<int>(places_.size());
   chain_ = is_chain(call.kind);
   if (chain_) {
@@ -113,21 +117,17 @@ void SteppedRing::start_if_ready(std::size_t place, std::vector<int>& senders) {
 
 void SteppedRing::find_loads(int rank_class, std::vector<LinkBytes>& loads) const {
   using Kind = LinkClass::Kind;
-  const RingBorder* border = places_[place_of(rank_class)].border;
-  for (const LinkLoad& load : cost_.loads) {
-    const double bytes = static_cast<double>(load.bytes.count()) / steps_;
-    if (load.kind == Kind::DeviceMemory) {
-      loads.push_back({LinkNumbers::device_memory(rank_class), bytes});
-    } else if (load.kind == Kind::IntraNode) {
-      if (border == nullptr) loads.push_back({links_.intra(rank_class), bytes});
-    } else if (border != nullptr) {
-      for (const LinkShare& link : border->links) {
-        const FoldedLink& folded = links_.folding.links[static_cast<std::size_t>(link.link)];
-        if (folded.kind == load.kind && link.share > 0) {
-          loads.push_back({links_.of(link.link), bytes * link.share});
-        }
-      }
-    }
+  const RingSend& send = instance_.sends[place_of(rank_class)];
+  const auto add = [&](int link, double bytes) {
+    if (bytes > 0) loads.push_back({link, bytes / steps_});
+  };
+  add(LinkNumbers::device_memory(rank_class), loads_.of(Kind::DeviceMemory));
+  if (!send.leaves_node && loads_.of(Kind::IntraNode) > 0) {
+    add(links_.intra(rank_class), loads_.of(Kind::IntraNode));
+  }
+  for (const LinkShare& link : send.links) {
+    add(links_.of(link.link),
+        loads_.on(link, links_.folding.links[static_cast<std::size_t>(link.link)]));
   }
 }
 

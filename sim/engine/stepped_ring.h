@@ -12,9 +12,10 @@
 ///
 /// A step of n moves 1/n of the bytes of the cost's loads: over the sender's own ring link; where
 /// the next rank is on another node over the NICs of the sender's node (in the same shares as the
-/// fluid form) and the fabric to that node instead; device memory of the sender goes along. 1/n of
-/// the cost's delay comes before each step. What is alone on its links so takes the time of the
-/// fluid form:
+/// fluid form) and the fabric to that node instead; device memory of the sender goes along, and
+/// what the fluid form puts on slots and uplinks (topology/instances.h, `ring_sends`). 1/n of the
+/// cost's delay comes before each step. What is alone on its links so takes the time of the fluid
+/// form:
 ///
 ///     n (delay / n + V / (n B)) = delay + V / B
 ///
@@ -26,14 +27,15 @@
 ///
 /// Not modelled: ranks that begin before the last one has arrived or end before the others (the
 /// kernel of all begins and ends at once, as in the fluid form); rings in several loops over NCCL's
-/// buffers; each channel's own order of GPUs (a node is left by its last rank only); slots and
-/// uplinks (folding.h), which only copies and fluid collectives load.
+/// buffers; each channel's own order of GPUs (a node is left by its last rank only); which
+/// of an uplink's sends below it is on it when (one of them takes all of its load along).
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/engine/call_loads.h"
 #include "sim/engine/machine.h"
 #include "sim/program/program.h"
 #include "topology/collective_model.h"
@@ -62,7 +64,7 @@ class SteppedRing {
  public:
   /// Every rank is a class of its own (FoldMode::Off). All but `call` must outlive it.
   SteppedRing(const InstanceClass& instance, const Collective& call, const CollectiveCost& cost,
-              const LinkNumbers& links);
+              const CallLoads& loads, const LinkNumbers& links);
 
   /// Before each send.
   [[nodiscard]] Seconds delay() const { return delay_; }
@@ -78,8 +80,7 @@ class SteppedRing {
  private:
   /// A rank's place in the ring.
   struct Place {
-    const RingBorder* border = nullptr;  ///< to the next node, where it is the last of its own
-    int sends = 0;                       ///< in all
+    int sends = 0;  ///< in all
     int sent = 0, received = 0;
     bool sending = false;
   };
@@ -92,6 +93,7 @@ class SteppedRing {
 
   const InstanceClass& instance_;
   const CollectiveCost& cost_;
+  CallLoads loads_;
   LinkNumbers links_;
   std::vector<Place> places_;
   bool chain_ = false;

@@ -12,7 +12,7 @@
 
 namespace zerosim {
 
-/// "NIC", "fabric", ...
+/// "NIC", "fabric", ...; of a PCIe switch's uplink "uplink, up" or "uplink, down".
 [[nodiscard]] const char* link_kind_word(LinkClass::Kind kind, bool uplink);
 
 /// What a folding itself does not know, in its order.

@@ -43,8 +43,8 @@ std::vector<Row> rows_of(const Timeline& timeline) {
     row.links += link.multiplicity;
   }
   std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) {
-    return std::tuple(a.link.kind, -utilisation(a.link, step)) <
-           std::tuple(b.link.kind, -utilisation(b.link, step));
+    return std::tuple(a.link.kind, a.link.uplink, -utilisation(a.link, step)) <
+           std::tuple(b.link.kind, b.link.uplink, -utilisation(b.link, step));
   });
   return rows;
 }

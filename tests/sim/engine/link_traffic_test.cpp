@@ -59,7 +59,7 @@ TEST(LinkTraffic, GatherOfTwoNodes) {
     const Program program = one_call(cluster, CollectiveKind::AllGather, Bytes(400'000'000));
     Engine engine(cluster);
     const Timeline timeline = engine.run(program);
-    ASSERT_EQ(timeline.links.size(), 3U);
+    ASSERT_EQ(timeline.links.size(), 3U);  // slots are links where somebody copies
     expect_link(timeline, "node0.gpu0.nvlink", 4, 300e6, busy);
     expect_link(timeline, "node0.nic0", 4, 150e6, busy);
     expect_link(timeline, "node0.gpu0.hbm", 4, 600e6, busy);

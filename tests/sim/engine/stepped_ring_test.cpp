@@ -123,7 +123,8 @@ Program one_collective(int world, CollectiveKind kind, Bytes size, int root) {
 
 TEST(SteppedRing, AloneOnPresetsItIsTheFluidForm) {
   Random random(7);
-  for (const char* preset : {"dgx-a100-80", "dgx-h100", "dgx1-v100-32"}) {
+  for (const char* preset :
+       {"dgx-a100-80", "dgx-h100", "dgx1-v100-32", "a100x8-pcie-plx", "rtx4090x8-pcie"}) {
     for (const auto& [nodes, gpus] : std::vector<std::pair<int, int>>{
              {1, 2}, {1, 4}, {1, 8}, {2, 1}, {2, 8}, {3, 4}, {4, 2}, {4, 8}}) {
       for (const CollectiveKind kind :
@@ -321,6 +322,35 @@ TEST(SteppedRing, KernelsBesideAGatherShareDeviceMemory) {
       for (const Bytes memory : {5_GB, 30_GB, 90_GB}) {
         SCOPED_TRACE(format("{} ranks, {} of {}", ranks, bytes, memory.count()));
         isolated([&] { expect_near(beside_kernels(ranks, memory, bytes), 0.02); });
+      }
+    }
+  }
+}
+
+// ---- Slots and uplinks -------------------------------------------------------------------------
+
+/// A copy of 1 GB of the first `ranks` of 8 ranks beside a gather over PCIe.
+std::vector<double> beside_copies(const char* preset, int ranks, Copy::Direction direction) {
+  const Cluster cluster = load_cluster(preset, 1, 8);
+  RankBuilder without;
+  const OpId call =
+      without.collective(without.world, megabytes(600), {}, 0, CollectiveKind::AllGather);
+  RankBuilder with;
+  with.collective(with.world, megabytes(600), {}, 0, CollectiveKind::AllGather);
+  const OpId copy = with.copy(with.compute, direction, megabytes(1000));
+  std::vector<RankBuilder> builders(static_cast<std::size_t>(ranks), with);
+  if (ranks < 8) builders.push_back(without);
+  const Both both = run_both(cluster, all_rings(cluster, 0), program_of(builders));
+  return {relative(span_of(both.stepped, call).end, span_of(both.fluid, call).end),
+          relative(span_of(both.stepped, copy).end, span_of(both.fluid, copy).end)};
+}
+
+TEST(SteppedRing, CopiesBesideAGatherOverPcie) {
+  for (const char* preset : {"a100x8-pcie-plx", "rtx4090x8-pcie"}) {
+    for (const int ranks : {1, 2, 8}) {
+      for (const auto direction : {Copy::Direction::HostToDevice, Copy::Direction::DeviceToHost}) {
+        SCOPED_TRACE(format("{}, {} copy", preset, ranks));
+        isolated([&] { expect_near(beside_copies(preset, ranks, direction), 0.02); });
       }
     }
   }
