@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <vector>
 
 #include "sim/base/error.h"
 
@@ -150,10 +151,11 @@ double nvlink_ring_efficiency(const GpuSpec& gpu) {
 /// is twice that between them (src/graph/search.cc; it matters on two nodes).
 double tree_speed(std::span<const double> menu, double between, double inside) {
   double speed = between;
-  for (auto entry = menu.rbegin(); entry != menu.rend(); ++entry) {
-    if (*entry <= speed) continue;
-    if (*entry > inside || speed >= 2 * between) break;
-    speed = *entry;
+  const std::vector<double> rising(menu.rbegin(), menu.rend());
+  for (const double entry : rising) {
+    if (entry <= speed) continue;
+    if (entry > inside || speed >= 2 * between) break;
+    speed = entry;
   }
   return speed;
 }

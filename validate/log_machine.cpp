@@ -399,7 +399,7 @@ void set_launch(const NcclTestsLog& log, LogMachine& machine) {
   if (launch.ranks_per_process == 0) {
     const bool one_node = machine.cluster->nodes == 1;
     launch.ranks_per_process = one_node ? machine.group.ranks : 1;
-    machine.assumptions.push_back(
+    machine.assumptions.emplace_back(
         one_node ? "launch: one process for all GPUs (-g), as usual on one node"
                  : "launch: a process for each GPU, as usual between nodes");
   }
