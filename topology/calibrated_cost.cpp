@@ -74,14 +74,14 @@ struct Parts {
 };
 
 Parts parts_of(const CollectiveCost& cost, const Cluster& cluster) {
-  return {cost.delay, cost.idle_time(cluster) - cost.delay};
+  return {cost.delay, cost.transfer_time(cluster)};
 }
 
 Seconds alone(const LinkLoad& load, const CollectiveCost& cost, const Cluster& cluster) {
   CollectiveCost one;
   one.nics = cost.nics;
   one.loads = {load};
-  return one.idle_time(cluster);
+  return one.transfer_time(cluster);
 }
 
 bool is_link(const LinkLoad& load) {
@@ -110,7 +110,7 @@ void set_parts(const Parts& parts, const Cluster& cluster, CollectiveCost& cost)
     }
   }
   // Loads are whole bytes: the delay makes up for what rounding took.
-  const Seconds loaded = cost.idle_time(cluster) - cost.delay;
+  const Seconds loaded = cost.transfer_time(cluster);
   cost.delay = std::max(Seconds(0), parts.delay + parts.transfer - loaded);
 }
 

@@ -6,15 +6,12 @@
 /// rate. Entries of other machines are told and not used.
 ///
 /// - *Exact*: an entry of as many ranks on as many nodes, launched alike (LaunchMode), and the
-/// group
-///   drives all adapters. The
-///   collective takes the line's time: the V/B part as bytes on the links, where it contends, the
-///   rest as the delay.
+///   group drives all adapters. The collective takes the line's time: the V/B part as bytes on the
+///   links, where it contends, the rest as the delay.
 /// - *Scaled*: of the entries whose group is of one node, or of several, as this one, the nearest
-/// in
-///   ranks (by ratio), then in nodes. The model's delay and transfer of this group are multiplied
-///   by what the entry's line is of the model's delay and transfer of the entry's group, at the
-///   same size; the size is kept within those that were fitted.
+///   in ranks (by ratio), then in nodes. The model's delay and transfer of this group are
+///   multiplied by what the entry's line is of the model's delay and transfer of the entry's group,
+///   at the same size; the size is kept within those that were fitted.
 /// - *None*: the model alone.
 ///
 /// Of entries that are equally near one that was launched alike is taken, then the one with most

@@ -23,9 +23,8 @@
 ///       constants          of CollectiveLine: floor, bend (times), exponent (0 to 0.9), bandwidth
 ///       provenance       ? {log, source ?, nccl_version ?, fitted: names of the constants that the
 ///                          log decided (the others are fixed), hold_out ?}
-///       residuals        ? {fitted, held_out ?}, each {sizes, errors: (line - measured) /
-///       measured,
-///                          of the same order; median, p90, worst: of their absolute values}
+///       residuals        ? {fitted, held_out ?}, each {sizes, errors: (line - measured) / measured
+///                          of each size; median, p90, worst: of their absolute values}
 ///
 /// Sections of later versions (kernels, host, links) stand beside `collectives`. A file of another
 /// version is refused: constants must not be taken for what they are not.

@@ -7,14 +7,6 @@
 #include "topology/node_graph.h"
 
 namespace zerosim {
-namespace {
-
-bool has_nvlink(IntraNode intra) {
-  return intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
-}
-
-}  // namespace
-
 BytesPerSecond ring_capacity(const NcclGraph& nccl) {
   return BytesPerSecond(nccl.ring_channels * nccl.ring_channel_gbps * nccl.ring_efficiency * 1e9);
 }

@@ -136,6 +136,10 @@ enum class LinkKind { NvLink, Pcie, CpuInterconnect, Network, C2c };
 /// How GPUs of one node reach each other: decides NCCL's protocols and latencies (nccl_cost.md
 /// section 2).
 enum class IntraNode { NvSwitch, NvLinkMesh, Pcie, PcieHostStaged };
+/// Whether rings inside a node go over NVLink; else over PCIe, directly or through host memory.
+[[nodiscard]] constexpr bool has_nvlink(IntraNode intra) {
+  return intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
+}
 
 struct Device {
   DeviceKind kind = DeviceKind::Gpu;

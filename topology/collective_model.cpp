@@ -31,10 +31,10 @@ constexpr int kMaxChannels = 64;
 // percentile of the error of these machines: A100, V100 and RTX 2080 Ti nodes; pairs of A100
 // (InfiniBand, EFA), H100 (EFA, TCPX) and B200 (InfiniBand, RoCE); one GB200 rack. Held for
 // validation: nodes of H100, H200, H20, B200, RTX 3090, 4090 and 5090; pairs of A100, H100 and
-// H200 on RoCE; 4 x B200 on EFA; 12 x H100 with SHARP; 2 and 20 GB200 racks (but kMostHeads). What a
-// constant of a link (nccl_graph.cpp) or a line below names as its source is read off that. Left out of both, as
-// their notes say that something else ran or failed: dgx2_v100_12gpu_*, rtx4090_2gpu_host_*,
-// p5_2n_efa_eks_*. README.md has the errors.
+// H200 on RoCE; 4 x B200 on EFA; 12 x H100 with SHARP; 2 and 20 GB200 racks (but kMostHeads). What
+// a constant of a link (nccl_graph.cpp) or a line below names as its source is read off that. Left
+// out of both, as their notes say that something else ran or failed: dgx2_v100_12gpu_*,
+// rtx4090_2gpu_host_*, p5_2n_efa_eks_*. README.md has the errors.
 
 /// us: 4.4 (A100), 4.7 (RTX 2080 Ti), 4.8 (V100); of those held 3.9 to 5.7.
 constexpr double kLaunchOfAGpu = 4.7;
@@ -113,15 +113,14 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   ZS_CHECK(size >= Bytes(0), "a collective of negative size");
   ZS_CHECK(group.ranks >= group.nodes && group.nodes >= 1, "a group without a rank on each node");
   ZS_CHECK(group.nodes == 1 || cluster.nccl().inter_ring_channels > 0, "nodes without a network");
-  const IntraNode intra = cluster.intra();
   Question q;
   q.op = op;
   q.size = static_cast<double>(size.count());
   q.ranks = group.ranks;
   q.nodes = group.nodes;
   q.generation = &nccl::generation_of(cluster.gpu());
-  q.pcie = intra == IntraNode::Pcie || intra == IntraNode::PcieHostStaged;
-  q.nvswitch = intra == IntraNode::NvSwitch;
+  q.pcie = !has_nvlink(cluster.intra());
+  q.nvswitch = cluster.intra() == IntraNode::NvSwitch;
   q.sharp = cluster.fabric.sharp && cluster.nccl_settings.collnet;
   q.allowed = cluster.nccl_settings.of(op);
   q.threads = cluster.nccl_settings.threads;

@@ -7,18 +7,11 @@
 #include <utility>
 
 #include "sim/base/error.h"
+#include "sim/base/random.h"
 #include "sim/base/text.h"
 
 namespace zerosim {
 namespace {
-
-/// An integer below `limit`; the same on every platform, unlike the standard's distributions.
-std::uint64_t draw_below(std::mt19937_64& generator, std::uint64_t limit) {
-  const std::uint64_t usable = generator.max() - generator.max() % limit;
-  std::uint64_t value = generator();
-  while (value >= usable) value = generator();
-  return value % limit;
-}
 
 /// `count` different numbers below `among`, in random order (Fisher and Yates).
 std::vector<int> drawn_places(int count, int among, std::uint64_t seed) {

@@ -548,9 +548,8 @@ class Quotient {
     added.gpu_speed = figures.gpu_speed;
     added.memory_speed = figures.memory_speed;
     added.host_speed = figures.host_speed;
-    const IntraNode intra = cluster_.intra();
-    const bool nvlink = intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
-    added.intra_link = add_ring_link(rank, nvlink ? "nvlink" : "pcie", figures.intra);
+    added.intra_link =
+        add_ring_link(rank, has_nvlink(cluster_.intra()) ? "nvlink" : "pcie", figures.intra);
     result_.ranks.push_back(added);
   }
 
@@ -692,14 +691,12 @@ struct DistinctPatterns {
 /// Whether anything can meet on slots and uplinks, or they are uneven.
 bool slots_matter(const Cluster& cluster, const std::vector<GroupPattern>& groups) {
   if (cluster.node.host_link.per_second() <= 0) return false;  // nothing is known of them
-  const IntraNode intra = cluster.intra();
   const auto copies = [](const GroupPattern& group) { return group.host; };
   const auto pcie = [](const LinkPerturbation& entry) {
     return entry.where == LinkPerturbation::Where::Pcie;
   };
   const std::vector<LinkPerturbation>& uneven = cluster.perturbations.links;
-  return intra == IntraNode::Pcie || intra == IntraNode::PcieHostStaged ||
-         std::any_of(groups.begin(), groups.end(), copies) ||
+  return !has_nvlink(cluster.intra()) || std::any_of(groups.begin(), groups.end(), copies) ||
          std::any_of(uneven.begin(), uneven.end(), pcie);
 }
 

@@ -134,8 +134,8 @@ Channels intra_channels(IntraNode intra, const NodeShape& shape, const GpuSpec& 
 
 /// nccl_cost.md section 7.1 (ii), one node, by generation of the links. PCIe has 0.3 there, and 0
 /// in the logs of RTX 2080 Ti, 3090, 4090 and 5090: large sizes are on a plain line.
-double class_kappa(bool has_nvlink, const GpuSpec& gpu) {
-  if (!has_nvlink) return 0;
+double class_kappa(IntraNode intra, const GpuSpec& gpu) {
+  if (!has_nvlink(intra)) return 0;
   if (is_blackwell_or_newer(gpu)) return 0.5;
   if (is_hopper_or_newer(gpu)) return 0.1;
   return gpu.compute_capability >= 80 ? 1.0 : 0.6;
@@ -242,7 +242,6 @@ void set_nvls(NcclGraph& graph, const GpuSpec& gpu, double nvlink_gbps, int gpus
 
 void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, const GpuSpec& gpu,
                     int gpus, int gpus_per_host_link) {
-  const bool has_nvlink = intra == IntraNode::NvSwitch || intra == IntraNode::NvLinkMesh;
   Channels channels = intra_channels(intra, shape, gpu, gpus);
   // A mesh without rings over its GPUs really goes through further GPUs (five of eight V100 reach
   // 37 GB/s, vTrain's tables), which is not modelled: host memory at its best stands for it.
@@ -250,12 +249,12 @@ void set_intra_node(NcclGraph& graph, IntraNode intra, const NodeShape& shape, c
   if (staged_by_design) channels.gbps /= gpus_per_host_link;
   graph.ring_channels = channels.count;
   graph.ring_channel_gbps = channels.gbps;
-  graph.ring_efficiency = has_nvlink ? nvlink_ring_efficiency(gpu) : 1;
+  graph.ring_efficiency = has_nvlink(intra) ? nvlink_ring_efficiency(gpu) : 1;
   graph.ctas = channel_ctas(channels.count);
   graph.staged = intra == IntraNode::PcieHostStaged;
   if (staged_by_design) graph.ring_efficiency = host_staged_efficiency(gpu);
-  graph.ll128 = has_nvlink && gpu.compute_capability >= 70;
-  graph.kappa = class_kappa(has_nvlink, gpu);
+  graph.ll128 = has_nvlink(intra) && gpu.compute_capability >= 70;
+  graph.kappa = class_kappa(intra, gpu);
   const bool in_switch = intra == IntraNode::NvSwitch;
   set_nvls(graph, gpu, in_switch ? nccl_nvlink_gbps(gpu, shape.nvswitch) : 0, in_switch ? gpus : 0);
 }

@@ -11,7 +11,7 @@ namespace zerosim {
 namespace {
 
 bool has_nvlink_rings(const Cluster& cluster) {
-  return cluster.node.intra == IntraNode::NvSwitch || cluster.node.intra == IntraNode::NvLinkMesh;
+  return has_nvlink(cluster.node.intra);
 }
 
 bool is_verbs(NetworkKind kind) {

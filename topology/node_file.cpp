@@ -209,9 +209,7 @@ class NodeReader {
     expect_keys(intra, {"kind", "nvlink", "pcie", "ring_bandwidth"});
     machine().intra = intra_kind(one_of(intra, "kind", intra_kind_names(), "kind of node"));
     read_pcie(intra, gpu);
-    const bool has_nvlink =
-        machine().intra == IntraNode::NvSwitch || machine().intra == IntraNode::NvLinkMesh;
-    if (has_nvlink) {
+    if (has_nvlink(machine().intra)) {
       read_nvlink(intra, gpu);
     } else if (intra.has("nvlink")) {
       intra.fail("nvlink", "a node of this kind has no NVLink");

@@ -47,9 +47,7 @@ class Builder {
  private:
   /// No ring of NVLinks is left anywhere.
   [[nodiscard]] bool rings_moved() const { return cluster_.intra() != cluster_.node.intra; }
-  [[nodiscard]] bool rings_over_pcie() const {
-    return cluster_.intra() == IntraNode::Pcie || cluster_.intra() == IntraNode::PcieHostStaged;
-  }
+  [[nodiscard]] bool rings_over_pcie() const { return !has_nvlink(cluster_.intra()); }
 
   int number(const Draft& draft) {
     const auto [entry, added] = numbers_.try_emplace(draft.key(), static_cast<int>(drafts_.size()));

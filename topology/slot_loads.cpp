@@ -105,8 +105,7 @@ class SlotLoads::Sum {
 
 SlotLoads::SlotLoads(const Cluster& cluster) : links_(host_links(cluster)) {
   const NodeGraph& graph = cluster.node.graph;
-  rings_over_pcie_ =
-      cluster.intra() == IntraNode::Pcie || cluster.intra() == IntraNode::PcieHostStaged;
+  rings_over_pcie_ = !has_nvlink(cluster.intra());
   direct_ = cluster.intra() == IntraNode::Pcie;
   ZS_CHECK(!links_.slots.empty(), "slots of a known rate");
   for (int gpu = 0; gpu < cluster.gpus_per_node; ++gpu) {

@@ -67,8 +67,8 @@ enum class UnknownBatch {
 /// The DeepSpeed file with its patches, or the framework by its name. What the file states wins
 /// over `training`; what it leaves out or leaves "auto" comes from there, in the mode of
 /// `config_as`; a micro batch and the accumulation in every mode, where the file gives neither
-/// total nor micro batch. \throws ConfigError  as parse_deepspeed_config and named_strategy;
-/// without line and column if
+/// total nor micro batch.
+/// \throws ConfigError  as parse_deepspeed_config and named_strategy; without line and column if
 ///                      the file is patched.
 [[nodiscard]] Strategy strategy_of(const ExperimentInputs& inputs, const Model& model,
                                    UnknownBatch unknown);

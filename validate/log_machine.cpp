@@ -173,10 +173,8 @@ class MachineFinder {
   }
 
   [[nodiscard]] bool fits(const Machine& machine) const {
-    const bool on_pcie =
-        machine.intra == IntraNode::Pcie || machine.intra == IntraNode::PcieHostStaged;
-    const bool other_slot =
-        on_pcie && stated_slot().per_second() > 0 && machine.shape.pcie != stated_slot();
+    const bool other_slot = !has_nvlink(machine.intra) && stated_slot().per_second() > 0 &&
+                            machine.shape.pcie != stated_slot();
     return machine.gpu == gpu_.name && machine.intra == *link_.intra && !other_slot &&
            machine.shape.gpus >= spread_.gpus_per_node;
   }

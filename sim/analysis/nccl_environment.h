@@ -6,8 +6,8 @@
 /// silent src/graph/tuning.cc and paths.cc. What each one does here: topology/nccl_settings.h
 /// (choice of algorithm) and topology/nccl_paths.h (links).
 ///
-///     NCCL_ALGO, NCCL_PROTO      names, "^" in front: all but these; after a ";" for one
-///     operation:
+///     NCCL_ALGO, NCCL_PROTO      names; "^" in front: all but these; for one operation after a
+///     ";":
 ///                                "ring;allreduce:tree,ring;allgather:^pat"
 ///     NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS, NCCL_MIN_CTAS, NCCL_MAX_CTAS  1 to 64
 ///                                (_MIN_NRINGS, _MAX_NRINGS as they were called)

@@ -67,8 +67,6 @@ FoldMode mode_of(const Experiment& experiment, const SimulationOptions& options)
 /// Memory that an operation of each rank class takes while it is simulated. Measured with a 7B
 /// model at stage 3, 51,000 operations in four steps: 92 MB with 16 rank classes, 230 MB with 64.
 constexpr double kBytesOfAnOperation = 57;
-/// As the engine numbers rank classes.
-constexpr int kMostRankClasses = 65'535;
 
 double operations_of(const Program& program, int index) {
   return static_cast<double>(program.ranks[static_cast<std::size_t>(index)].ops.size());

@@ -13,6 +13,12 @@ namespace zerosim {
   return static_cast<double>(generator() >> 11U) * 0x1.0p-53;
 }
 
+/// An integer below `limit`; the same on every platform, unlike the standard's distributions.
+[[nodiscard]] inline std::uint64_t draw_below(std::mt19937_64& generator, std::uint64_t limit) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>((Wide{generator()} * limit) >> 64U);
+}
+
 /// `state` with `word` mixed in: every bit of the result depends on every bit of both. Steele, Lea,
 /// Flood: "Fast splittable pseudorandom number generators" (2014), SplitMix64 and its finaliser.
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t state, std::uint64_t word = 0) {

@@ -16,8 +16,6 @@ namespace zerosim {
 
 namespace {
 
-constexpr int kMostRankClasses = 65535;  // width of MachineEvent::rank_class
-
 std::vector<int> sm_counts(const Cluster& cluster) {
   std::vector<int> counts;
   for (const std::string& kind : gpu_kinds(cluster)) {

@@ -65,6 +65,9 @@ enum class CollectiveForm {
   Stepped,  ///< every send of every rank; trees, NVLS and all-to-alls stay fluid
 };
 
+/// Rank classes that one run takes: SimGrid activities carry their number in 16 bits.
+constexpr int kMostRankClasses = 65'535;
+
 struct EngineOptions {
   HostTimes host = default_host_times();
   /// \name Room: SimGrid seals the platform at the first run. There is room for at least what the

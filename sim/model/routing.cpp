@@ -24,12 +24,6 @@ constexpr std::int64_t kMostDrawn = 1 << 17;  ///< tokens of a block
 
 using Generator = std::mt19937_64;
 
-/// An integer below `limit`; the same on every platform, unlike the standard's distributions.
-std::uint64_t draw_below(Generator& generator, std::uint64_t limit) {
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<std::uint64_t>((Wide{generator()} * limit) >> 64U);
-}
-
 /// Draws experts by weight, without putting back within one token.
 class ExpertDraw {
  public:
