@@ -204,7 +204,7 @@ class Execution final : public MachineListener {
 
   [[nodiscard]] bool is_stepped(const Meeting& meeting) const;
   void start_ring(std::int32_t meeting);
-  void delay_sends(std::int32_t meeting);
+  void start_sends(std::int32_t meeting, Seconds time);
   void start_send(int rank_class, std::int32_t meeting);
   void end_send(int rank_class, std::int32_t meeting);
 
@@ -1018,12 +1018,11 @@ void Execution::start_ring(std::int32_t meeting) {
           .first->second;
   senders_.clear();
   ring.begin(senders_);
-  delay_sends(meeting);
+  start_sends(meeting, machine_.now() + ring.delay());
 }
 
-/// All of `senders_` begin after the ring's delay.
-void Execution::delay_sends(std::int32_t meeting) {
-  const Seconds time = machine_.now() + rings_.at(meeting).delay();
+/// Of all of `senders_`.
+void Execution::start_sends(std::int32_t meeting, Seconds time) {
   for (const int sender : senders_) at(time, event(EventKind::StartSend, sender, meeting));
 }
 
@@ -1048,7 +1047,7 @@ void Execution::end_send(int rank_class, std::int32_t meeting) {
     rings_.erase(meeting);
     end_meeting(meeting, machine_.now());
   } else {
-    delay_sends(meeting);
+    start_sends(meeting, machine_.now());
   }
 }
 

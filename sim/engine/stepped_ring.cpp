@@ -14,6 +14,26 @@ constexpr double kFillOfDelay = 0.5;
 /// Pieces of a chain for each rank between its ends, at most.
 constexpr int kMostPiecesPerRank = 2000;
 
+/// Of a channel in a step, by protocol: nccl_cost.md section 4.
+constexpr double chunk(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::LowLatency:
+      return 32 * 1024;
+    case Protocol::LowLatency128:
+      return 576e3;
+    case Protocol::Simple:
+      return 2 * 1024 * 1024;
+  }
+  return 2 * 1024 * 1024;
+}
+
+/// Of a ring whose ranks send `sent` bytes each in `steps` steps.
+int loops(const CollectiveCost& cost, int steps) {
+  const double part = static_cast<double>(cost.sent_per_rank.count()) / steps;
+  return std::max(
+      1, static_cast<int>(std::ceil(part / (std::max(1, cost.ctas) * chunk(cost.protocol)))));
+}
+
 bool is_chain(CollectiveKind kind) {
   return kind == CollectiveKind::Broadcast || kind == CollectiveKind::Reduce;
 }
@@ -42,8 +62,9 @@ SteppedRing::SteppedRing(const InstanceClass& instance, const Collective& call,
     const int root = call.root < 0 ? 0 : call.root;
     cut_chain(call.kind == CollectiveKind::Broadcast ? root : root + 1);
   } else {
-    steps_ = call.kind == CollectiveKind::AllReduce ? 2 * (ranks - 1) : ranks - 1;
-    delay_ = cost.delay / steps_;
+    loop_ = call.kind == CollectiveKind::AllReduce ? 2 * (ranks - 1) : ranks - 1;
+    steps_ = loop_ * loops(cost, loop_);
+    delay_ = cost.delay;
     for (Place& place : places_) place.sends = steps_;
   }
   for (const Place& place : places_) sends_left_ += place.sends;
@@ -68,7 +89,7 @@ void SteppedRing::cut_chain(int first) {
   const int most = std::max<int>(1, kMostPiecesPerRank * (static_cast<int>(ranks) - 2));
   const bool fits = room > Seconds(0) && fill / room < most;
   steps_ = fits ? std::max(1, static_cast<int>(std::ceil(fill / room))) : most;
-  delay_ = (cost_.delay - fill / steps_) / (steps_ + static_cast<int>(ranks) - 2);
+  delay_ = cost_.delay - fill / steps_;
   for (std::size_t place = 0; place < ranks; ++place)
     places_[place].sends = place == last ? 0 : steps_;
 }
@@ -103,16 +124,25 @@ void SteppedRing::sent(int rank_class, std::vector<int>& senders) {
   --sends_left_;
   start_if_ready(place, senders);
   start_if_ready(receiver, senders);
+  start_if_ready(previous(place), senders);
 }
 
 void SteppedRing::start_if_ready(std::size_t place, std::vector<int>& senders) {
   Place& own = places_[place];
   if (own.sending || own.sent == own.sends) return;
-  // In its step 0 a ring's rank sends its own part, later what has come in the step before.
-  const int needed = !chain_ ? own.sent : place == first_ ? 0 : own.sent + 1;
-  if (own.received < needed) return;
+  // In the first step of a loop a ring's rank sends its own part, later what has come in the step
+  // before.
+  const bool own_part = chain_ ? place == first_ : own.sent % loop_ == 0;
+  const int needed = own_part ? 0 : own.sent + (chain_ ? 1 : 0);
+  if (own.received < needed || !next_has_room(place)) return;
   own.sending = true;
   senders.push_back(instance_.ranks[place]);
+}
+
+bool SteppedRing::next_has_room(std::size_t place) const {
+  const Place& receiver = places_[next(place)];
+  if (receiver.sends == 0) return true;  // the end of a chain keeps all
+  return places_[place].sent <= receiver.sent + (chain_ ? 1 : 0);
 }
 
 void SteppedRing::find_loads(int rank_class, std::vector<LinkBytes>& loads) const {

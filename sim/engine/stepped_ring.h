@@ -1,34 +1,40 @@
 /// \file
 /// A ring collective step by step (`--collectives stepped`), to check the fluid form against.
 ///
-/// The fluid form (engine.h) moves all bytes of a ring at once over all of its links, after all of
-/// its delay. Here every rank sends its part to the next one by itself, in steps:
+/// The fluid form (engine.h) moves all bytes of a ring at once over all of its links. Here every
+/// rank sends its part to the next one by itself, in steps:
 ///
 ///     all-gather, reduce-scatter   N - 1 steps;  all-reduce  2 (N - 1)
-///       rank r may send in step i when it has sent in step i - 1 and has what the rank before it
-///       sent in step i - 1
+///       a rank may send in step i when it has sent in step i - 1 and, but for the first step, has
+///       what the rank before it sent in step i - 1. Parts of more than one chunk a channel (2 MiB,
+///       nccl_cost.md section 4) go round in so many loops one after the other
 ///     broadcast, reduce            a chain from (to) the root of C pieces through N - 1 ranks
 ///       a rank may send piece i when it has sent piece i - 1 and has piece i
 ///
-/// A step of n moves 1/n of the bytes of the cost's loads: over the sender's own ring link; where
-/// the next rank is on another node over the NICs of the sender's node (in the same shares as the
-/// fluid form) and the fabric to that node instead; device memory of the sender goes along, and
-/// what the fluid form puts on slots and uplinks (topology/instances.h, `ring_sends`). 1/n of the
-/// cost's delay comes before each step. What is alone on its links so takes the time of the fluid
-/// form:
+/// and a rank is at most one step ahead of the next one (a piece more in a chain): a connection's
+/// buffers hold two chunks, so links inside a node keep the pace of a slower one between nodes. A
+/// step of n, over all loops, moves 1/n of the bytes of the cost's loads: over the sender's own
+/// ring link; where the next rank is on another node over the NICs of the sender's node (in the
+/// same shares as the fluid form) and the fabric to that node instead; device memory of the sender
+/// goes along, and what the fluid form puts on slots and uplinks (topology/instances.h,
+/// `ring_sends`).
 ///
-///     n (delay / n + V / (n B)) = delay + V / B
+/// The cost's delay comes first, as in the fluid form: chunks of one step are on their way while
+/// those of the one before are waited for, so what a ring's latencies leave idle is the time until
+/// its pipeline is full (nccl_cost.md sections 7 and 9). What is alone on its links takes the time
+/// of the fluid form:
 ///
-/// A chain also has to fill: its last rank but one has the first piece after N - 2 sends. That is
-/// part of the cost's delay (nccl_cost.md section 7: the bend is the fill of a pipeline). So C is
-/// the least number of pieces whose fill is at most half of the delay, and what is left of the
-/// delay is spread over the C + N - 2 sends one after the other; C is at most 2000 (N - 2), with
-/// which the fill is 1/2000 of the transfer.
+///     delay + n V / (n B) = delay + V / B
+///
+/// A chain's last rank but one has the first piece after N - 2 sends. That fill is part of the
+/// cost's delay. So C is the least number of pieces whose fill is at most half of the delay, and
+/// what is left of the delay comes first; C is at most 2000 (N - 2), with which the fill is 1/2000
+/// of the transfer.
 ///
 /// Not modelled: ranks that begin before the last one has arrived or end before the others (the
-/// kernel of all begins and ends at once, as in the fluid form); rings in several loops over NCCL's
-/// buffers; each channel's own order of GPUs (a node is left by its last rank only); which
-/// of an uplink's sends below it is on it when (one of them takes all of its load along).
+/// kernel of all begins and ends at once, as in the fluid form); each channel's own order of GPUs
+/// (a node is left by its last rank only); which of an uplink's sends below it is on it when (one
+/// of them takes all of its load along).
 #pragma once
 
 #include <cstddef>
@@ -66,7 +72,7 @@ class SteppedRing {
   SteppedRing(const InstanceClass& instance, const Collective& call, const CollectiveCost& cost,
               const CallLoads& loads, const LinkNumbers& links);
 
-  /// Before each send.
+  /// Before the first sends.
   [[nodiscard]] Seconds delay() const { return delay_; }
   /// Appends the rank classes that send first.
   void begin(std::vector<int>& senders);
@@ -89,7 +95,11 @@ class SteppedRing {
   [[nodiscard]] Seconds whole_send(std::size_t place) const;
   void start_if_ready(std::size_t place, std::vector<int>& senders);
   [[nodiscard]] std::size_t place_of(int rank_class) const;
+  [[nodiscard]] bool next_has_room(std::size_t place) const;
   [[nodiscard]] std::size_t next(std::size_t place) const { return (place + 1) % places_.size(); }
+  [[nodiscard]] std::size_t previous(std::size_t place) const {
+    return (place + places_.size() - 1) % places_.size();
+  }
 
   const InstanceClass& instance_;
   const CollectiveCost& cost_;
@@ -98,6 +108,7 @@ class SteppedRing {
   std::vector<Place> places_;
   bool chain_ = false;
   std::size_t first_ = 0;  ///< of a chain
+  int loop_ = 1;           ///< steps of a loop; of a chain all
   int steps_ = 1;          ///< of each rank that sends
   Seconds delay_{0};
   long sends_left_ = 0;
