@@ -225,6 +225,7 @@ std::string course_of(const Strategy& strategy, int world_size) {
                   world_size / group);
   }
   if (strategy.framework == Framework::Single) return "sends nothing";
+  if (is_megatron(strategy)) return "all-reduces all gradients at once after the backward";
   if (strategy.framework == Framework::Ddp) return "all-reduces buckets of gradients";
   switch (strategy.zero.stage) {
     case 0:

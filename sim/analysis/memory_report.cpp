@@ -43,7 +43,7 @@ bool trains_in_low_precision(const Strategy& strategy) {
   switch (strategy.framework) {
     case Framework::Single:
     case Framework::Ddp:
-      return strategy.ddp.parameter_dtype != Dtype::F32;
+      return strategy.ddp.parameter_dtype != Dtype::F32 && !is_megatron(strategy);
     case Framework::Fsdp:
       return strategy.fsdp.parameter_dtype != Dtype::F32;
     case Framework::DeepSpeed:
@@ -62,6 +62,7 @@ bool offloads_parameters(const Strategy& strategy) {
 StateBytes states_on_device(const Strategy& strategy) {
   StateBytes states = state_bytes(strategy.precision);
   if (trains_in_low_precision(strategy)) states = {2, 2, 0, 4};
+  if (is_megatron(strategy)) states.gradients = dtype_bytes(strategy.grad_accum_dtype);
   if (strategy.optimizer == OptimizerKind::Adam8bit) states.moments = 2;
   if (offloads_parameters(strategy)) states.parameters = 0;
   if (strategy.framework == Framework::Fsdp && strategy.fsdp.cpu_offload) {

@@ -25,7 +25,7 @@ std::unique_ptr<FrameworkHooks> make_hooks(const FrameworkContext& context,
     return context.strategy.fsdp.version == 2 ? make_fsdp2(context) : make_fsdp1(context);
   }
   if (context.strategy.framework != Framework::DeepSpeed) {
-    return make_ddp(context);
+    return is_megatron(context.strategy) ? make_megatron_ddp(context) : make_ddp(context);
   }
   const ZeroOptions& zero = context.strategy.zero;
   if (zero.stage == 0) {

@@ -38,6 +38,8 @@ struct FrameworkContext {
 
 /// One GPU, or PyTorch DistributedDataParallel (spec D1): ddp.cpp.
 [[nodiscard]] std::unique_ptr<FrameworkHooks> make_ddp(const FrameworkContext& context);
+/// Megatron-LM's own DDP, one reduction after the last backward: megatron_ddp.cpp.
+[[nodiscard]] std::unique_ptr<FrameworkHooks> make_megatron_ddp(const FrameworkContext& context);
 /// A message of DeepSpeed's reduction after the backward.
 struct FallbackBucket {
   std::int64_t elements = 0;

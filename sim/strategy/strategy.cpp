@@ -199,12 +199,10 @@ Strategy named_zero(int stage, const TrainingFlags& given, int world_size) {
   return strategy;
 }
 
-/// PyTorch alone: under DDP and on one GPU fp32 weights and gradients, 16-bit computation by
-/// autocast (spec D1.8).
-Strategy named_torch(const std::string& name, Framework framework, const TrainingFlags& given,
-                     int world_size) {
+/// What strategies without a file have in common.
+Strategy named_without_file(const std::string& name, Framework framework,
+                            const TrainingFlags& flags, int world_size) {
   Strategy strategy;
-  const TrainingFlags flags = completed(given, strategy.assumptions);
   strategy.name = name;
   strategy.framework = framework;
   const BatchTriple batch =
@@ -213,13 +211,29 @@ Strategy named_torch(const std::string& name, Framework framework, const Trainin
   strategy.micro_batch = batch.micro_batch;
   strategy.grad_accum = batch.grad_accum;
   strategy.precision = *flags.precision;
-  strategy.gradient_clipping = 0;
   strategy.check_grad_overflow = *flags.precision == Precision::Fp16;
-  strategy.optimizer = flags.optimizer.value_or(OptimizerKind::AdamTorchForeach);
   strategy.checkpointing = flags.checkpointing.value_or(ActivationCheckpointing::None);
   strategy.throughput_timer = false;
   strategy.zero_init = false;
   strategy.version = "";
+  return strategy;
+}
+
+void note_checkpointing(Strategy& strategy, const TrainingFlags& flags) {
+  if (flags.checkpointing) return;
+  strategy.assumptions.emplace_back("Activation checkpointing: none, since no flag asks for it.");
+}
+
+/// PyTorch alone: under DDP and on one GPU fp32 weights and gradients, 16-bit computation by
+/// autocast (spec D1.8).
+Strategy named_torch(const std::string& name, Framework framework, const TrainingFlags& given,
+                     int world_size) {
+  std::vector<std::string> assumptions;
+  const TrainingFlags flags = completed(given, assumptions);
+  Strategy strategy = named_without_file(name, framework, flags, world_size);
+  strategy.assumptions = std::move(assumptions);
+  strategy.gradient_clipping = 0;
+  strategy.optimizer = flags.optimizer.value_or(OptimizerKind::AdamTorchForeach);
   if (framework == Framework::Fsdp) {
     internal::apply_fsdp_name(strategy, name, flags, strategy.assumptions);
   } else {
@@ -231,9 +245,32 @@ Strategy named_torch(const std::string& name, Framework framework, const Trainin
     strategy.assumptions.emplace_back(
         "Optimizer: torch AdamW for-each, PyTorch's default, since no flag says otherwise.");
   }
-  if (!flags.checkpointing) {
-    strategy.assumptions.emplace_back("Activation checkpointing: none, since no flag asks for it.");
+  note_checkpointing(strategy, flags);
+  return strategy;
+}
+
+/// Megatron-LM's defaults (megatron/arguments.py): clip_grad 1.0, apex' FusedAdam, and gradients
+/// that are accumulated and reduced in fp32 with bf16, else in the weights' type.
+Strategy named_megatron(const std::string& name, const TrainingFlags& given, int world_size) {
+  std::vector<std::string> assumptions;
+  const TrainingFlags flags = completed(given, assumptions);
+  Strategy strategy = named_without_file(name, Framework::Ddp, flags, world_size);
+  strategy.assumptions = std::move(assumptions);
+  strategy.ddp.kind = DdpKind::Megatron;
+  strategy.ddp.parameter_dtype = model_dtype(strategy.precision);
+  strategy.grad_accum_dtype = strategy.precision == Precision::Fp16 ? Dtype::F16 : Dtype::F32;
+  strategy.communication_dtype = strategy.grad_accum_dtype;
+  strategy.optimizer = flags.optimizer.value_or(OptimizerKind::AdamFused);
+  internal::apply_overflow_steps(strategy, flags, strategy.assumptions);
+  strategy.assumptions.push_back(format(
+      "Gradients are accumulated and reduced in {}, as Megatron-LM does with {}.",
+      strategy.precision == Precision::Fp16 ? "fp16" : "fp32", to_string(strategy.precision)));
+  strategy.assumptions.emplace_back("Gradient clipping: norm 1.0, Megatron-LM's default.");
+  if (!flags.optimizer) {
+    strategy.assumptions.emplace_back(
+        "Optimizer: apex FusedAdam, Megatron-LM's default, since no flag says otherwise.");
   }
+  note_checkpointing(strategy, flags);
   return strategy;
 }
 
@@ -370,7 +407,8 @@ BatchTriple resolve_batch(std::optional<std::int64_t> train_batch,
 }
 
 std::vector<std::string> strategy_names() {
-  std::vector<std::string> names = {"single", "ddp", "zero0", "zero1", "zero2", "zero3"};
+  std::vector<std::string> names = {"single", "ddp",   "megatron_ddp", "zero0",
+                                    "zero1",  "zero2", "zero3"};
   const std::vector<std::string> fsdp = internal::fsdp_strategy_names();
   names.insert(names.end(), fsdp.begin(), fsdp.end());
   return names;
@@ -380,6 +418,7 @@ Strategy named_strategy(const std::string& name, const TrainingFlags& flags, int
   check_world_size(world_size);
   if (name == "single") return named_torch(name, Framework::Single, flags, 1);
   if (name == "ddp") return named_torch(name, Framework::Ddp, flags, world_size);
+  if (name == "megatron_ddp") return named_megatron(name, flags, world_size);
   if (internal::is_fsdp_strategy(name)) {
     return named_torch(name, Framework::Fsdp, flags, world_size);
   }

@@ -203,8 +203,14 @@ struct FsdpOptions {
   bool checkpoints_around_units = false;
 };
 
-/// PyTorch DistributedDataParallel (spec D1).
+/// Megatron: that of Megatron-LM itself, without a distributed optimizer: one all-reduce of a
+/// buffer of all gradients after the last backward of a step; 16-bit weights with fp32 copies
+/// (program/megatron_ddp.cpp). Of the options below only `parameter_dtype` is its.
+enum class DdpKind { PyTorch, Megatron };
+
+/// PyTorch DistributedDataParallel (spec D1), or Megatron-LM's.
 struct DdpOptions {
+  DdpKind kind = DdpKind::PyTorch;
   double bucket_cap_mib = 25;
   double first_bucket_mib = 1;
   /// The loop enters no_sync() but for the last micro batch of a step: one reduction a step (D1.7).
@@ -256,6 +262,11 @@ struct Strategy {
   /// The first setting that is read and checked, but that `build_program` cannot simulate yet.
   std::optional<ConfigError> not_simulated;
 };
+
+/// Megatron-LM's own DDP.
+[[nodiscard]] constexpr bool is_megatron(const Strategy& strategy) {
+  return strategy.framework == Framework::Ddp && strategy.ddp.kind == DdpKind::Megatron;
+}
 
 /// Where the model is built before DeepSpeed gets it.
 enum class ZeroInit { None, Zero, Mics };
@@ -318,9 +329,9 @@ struct TrainingFlags {
                                              const TrainingFlags& flags, const Model& model,
                                              int world_size);
 
-/// "single", "ddp", "zero0" .. "zero3" and FSDP's (`fsdp_full`, also "fsdp", `hsdp`, `fsdp2`, ...)
-/// with the framework's defaults.
-/// \throws ConfigError  for another name, with the nearest known one.
+/// "single", "ddp", "megatron_ddp", "zero0" .. "zero3" and FSDP's (`fsdp_full`, also "fsdp",
+/// `hsdp`, `fsdp2`, ...) with the framework's defaults. \throws ConfigError  for another name, with
+/// the nearest known one.
 [[nodiscard]] Strategy named_strategy(const std::string& name, const TrainingFlags& flags,
                                       int world_size);
 

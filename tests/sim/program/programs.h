@@ -92,7 +92,7 @@ inline std::vector<std::string> events(const Program& program, std::string_view 
     } else if (op.kind == OpKind::Kernel) {
       const Kernel& kernel = rank.kernels[payload(op)];
       lines.push_back(std::string(kernel.name) + " " + std::to_string(kernel.bytes.count()));
-    } else if (op.kind == OpKind::Host) {
+    } else if (op.kind == OpKind::Host && op.payload >= 0) {
       const HostPass& pass = rank.host_passes[payload(op)];
       lines.push_back(std::string(pass.name) + " " + std::to_string(pass.bytes.count()));
     } else if (op.kind == OpKind::HostWait) {

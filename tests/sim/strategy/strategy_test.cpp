@@ -188,6 +188,18 @@ TEST(NamedStrategy, DdpKeepsFp32WeightsAndGradients) {
   EXPECT_DOUBLE_EQ(strategy.ddp.bucket_cap_mib, 25);
 }
 
+TEST(NamedStrategy, MegatronReducesInFp32WithBf16) {
+  TrainingFlags flags;
+  const Strategy bf16 = named_strategy("megatron_ddp", flags, 4);
+  EXPECT_TRUE(is_megatron(bf16));
+  EXPECT_EQ(bf16.ddp.parameter_dtype, Dtype::Bf16);
+  EXPECT_EQ(bf16.communication_dtype, Dtype::F32);
+  EXPECT_EQ(bf16.optimizer, OptimizerKind::AdamFused);
+  EXPECT_DOUBLE_EQ(bf16.gradient_clipping, 1);
+  flags.precision = Precision::Fp16;
+  EXPECT_EQ(named_strategy("megatron_ddp", flags, 4).communication_dtype, Dtype::F16);
+}
+
 TEST(NamedStrategy, FsdpHasPyTorchsDefaults) {
   TrainingFlags flags;
   flags.gpus_per_node = 8;
@@ -211,7 +223,8 @@ TEST(NamedStrategy, FsdpHasPyTorchsDefaults) {
 
 TEST(NamedStrategy, RefusesOtherNamesAndNoRanks) {
   EXPECT_EQ(error_of([] { return named_strategy("zero4", {}, 4); }),
-            "strategy: found \"zero4\", expected one of single, ddp, zero0, zero1, zero2, zero3, "
+            "strategy: found \"zero4\", expected one of single, ddp, megatron_ddp, zero0, zero1, "
+            "zero2, zero3, "
             "fsdp_full, fsdp_grad_op, fsdp_no_shard, hsdp, hsdp_grad_op, fsdp2, fsdp2_grad_op, "
             "fsdp2_hsdp; did you mean \"zero0\"?");
   EXPECT_EQ(error_of([] { return named_strategy("zero1", {}, 0); }),
