@@ -47,6 +47,7 @@ struct Question {
   double switch_latency = 0;         ///< us, once
   NcclGraph graph;
   NcclAllowed allowed;  ///< of this operation
+  int release = kModelledNcclRelease;
   int threads = 0;      ///< of a block, LL and Simple; 0: the usual ones
 
   [[nodiscard]] bool one_node() const { return nodes == 1; }
