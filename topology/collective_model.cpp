@@ -264,8 +264,7 @@ Parts time_parts(const Question& q, const Choice& choice, const LaunchMode& laun
   const double rate = q.op == CollectiveOp::AllToAll ? kAllToAllRate : 1;
   const double latency = fill(q, choice);
   Parts parts;
-  parts.transfer =
-      nccl::line(q, choice).transfer(q.size) * unaligned_stretch(q, choice) / rate;
+  parts.transfer = nccl::line(q, choice).transfer(q.size) * unaligned_stretch(q, choice) / rate;
   const double bend =
       std::min(kappa(q, choice) * std::sqrt(latency * parts.transfer), kMostBend * latency);
   parts.total =

@@ -1,6 +1,6 @@
 /// \file
-/// What a job's environment tells NCCL's choice: algorithms, protocols, channels, threads; and which
-/// release of NCCL chooses.
+/// What a job's environment tells NCCL's choice: algorithms, protocols, channels, threads; and
+/// which release of NCCL chooses.
 ///
 /// Which links NCCL uses is no part of it: that changes the node (nccl_paths.h). Sources: NCCL user
 /// guide, "Environment Variables"; src/graph/tuning.cc and connect.cc of the NCCL of
@@ -47,6 +47,8 @@ struct NcclAllowed {
 
 /// That of spec/nccl_cost.md: 2.30.
 inline constexpr int kModelledNcclRelease = 30;
+/// Those since then have all that the table above lists.
+inline constexpr int kCompleteNcclRelease = 23;
 
 struct NcclSettings {
   int release = kModelledNcclRelease;    ///< 18 of 2.18

@@ -1,7 +1,7 @@
 #include "validate/log_machine.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -283,7 +283,10 @@ constexpr int kReleaseOfBusbwTwice = 5;
 std::optional<int> stated_release(const NcclTestsLog& log) {
   constexpr std::string_view kMajor = "2.";
   if (!log.nccl_version.starts_with(kMajor)) return std::nullopt;
-  const int minor = std::atoi(log.nccl_version.c_str() + kMajor.size());
+  int minor = 0;
+  const char* end = log.nccl_version.data() + log.nccl_version.size();
+  const auto read = std::from_chars(log.nccl_version.data() + kMajor.size(), end, minor);
+  if (read.ec != std::errc() || minor < 0) return std::nullopt;
   return std::min(minor, kModelledNcclRelease);
 }
 
@@ -291,10 +294,16 @@ void set_release(const NcclTestsLog& log, LogMachine& machine) {
   int& release = machine.cluster->nccl_settings.release;
   if (const std::optional<int> stated = stated_release(log)) {
     release = *stated;
+    if (release < kCompleteNcclRelease) {
+      machine.assumptions.push_back(
+          format("NCCL: without what came after 2.{}, which the log states", release));
+    }
   } else if (log.columns == NcclTestsColumns::BusbwTwice) {
     release = kReleaseOfBusbwTwice;
     machine.assumptions.push_back(
-        format("NCCL: 2.{}, as nccl-tests printed busbw twice in 2019 and before", release));
+        format("NCCL: without what came after 2.{}, as nccl-tests printed busbw twice in 2019 and "
+               "before",
+               release));
   }
 }
 
@@ -322,7 +331,8 @@ LogMachine built(const GpuSpec& gpu, const LinkWords& link, Spread spread, const
   if (!link.unknown.empty()) {
     throw NoMachine{format("network \"{}\" is not known", link.unknown)};
   }
-  const MachineFinder finder(gpu, link, spread, stated_release(log).value_or(kFirstMergingPorts) >= kFirstMergingPorts);
+  const MachineFinder finder(
+      gpu, link, spread, stated_release(log).value_or(kFirstMergingPorts) >= kFirstMergingPorts);
   LogMachine machine;
   machine.cluster = parse_cluster(to_text(finder.cluster_file(), true), place);
   machine.machine_class = finder.machine_class();
