@@ -398,9 +398,9 @@ TEST(CollectiveCost, ReleasesLackWhatCameLater) {
   EXPECT_EQ(chosen(5, "dgx-a100-80", 1, kReduce, 16_MiB).second, Protocol::LowLatency128);
   EXPECT_EQ(chosen(4, "dgx-a100-80", 1, kReduce, 16_MiB).second, Protocol::Simple);
   const auto one_gpu = [](int release) {
-    Cluster cluster = load_cluster("dgx-h100", 8, 1);
+    Cluster cluster = load_cluster("dgx-a100-80", 16, 1);
     cluster.nccl_settings.release = release;
-    return cost_of(cluster, CollectiveOp::AllGather, 1_KiB).algorithm;
+    return cost_of(cluster, CollectiveOp::AllGather, 1_MiB).algorithm;
   };
   EXPECT_EQ(one_gpu(23), Algorithm::Pat);
   EXPECT_EQ(one_gpu(22), Algorithm::Ring);
