@@ -91,7 +91,8 @@ double unaligned_stretch(const Question& q, const Choice& choice) {
   const int blocks = q.one_node() ? q.graph.ctas : q.graph.inter_ctas;
   const double slowed = std::max(1.0, q.bus() / (blocks * kElementwise));
   if (q.op == CollectiveOp::AllGather) return (slowed + q.ranks - 2) / (q.ranks - 1);
-  const double aligned = static_cast<double>((q.ranks + period - 1) / period) / q.ranks;
+  const int aligned_shares = (q.ranks + period - 1) / period;
+  const double aligned = static_cast<double>(aligned_shares) / q.ranks;
   return aligned + (1 - aligned) * slowed;
 }
 
