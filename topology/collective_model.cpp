@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "sim/base/error.h"
 #include "topology/nccl_graph.h"
@@ -61,6 +62,39 @@ constexpr double kMostBend = 2.5;
 constexpr double kNvlsGpus = 8;
 /// All-to-all: what sends and receives reach of what rings do. A100 0.93; held: H100 0.9, B200 0.8.
 constexpr double kAllToAllRate = 0.9;
+
+// NCCL copies and reduces 16 bytes at a time where all addresses of a step are aligned alike. Where
+// a rank's share begins between them, releases before 2.8 go element by element, one a thread, and
+// wait for memory each time (ReduceOrCopyMulti in src/collectives/device/common_kernel.h).
+
+/// The first that does so in unrolled loops, which keep up.
+constexpr int kFirstUnrolled = 8;
+constexpr std::int64_t kAligned = 16;
+/// GB/s of a channel: 256 threads, elements of 4 bytes, 0.30 us each time; V100's memory answers in
+/// 375 cycles, 0.25 us (Jia et al., Dissecting the NVIDIA Volta GPU Architecture via
+/// Microbenchmarking, 2018). Fitted on sizes from 128 MiB of dgx2_v100_12gpu_reducescatter whose
+/// shares begin on 8 bytes; those that begin on 4, and the all-gather, are held.
+constexpr double kElementwise = 3.4;
+
+/// How much longer shares that begin anywhere make the transfer.
+///
+/// Of N shares of s bytes every 16 / gcd(16, s)-th begins on 16. Rings of a reduce-scatter read
+/// each share at each rank: in the mean of all. Those of an all-gather copy their own share to its
+/// place among the others in the first of N - 1 steps, each rank at once: the slowest counts. (In
+/// place there is nothing to copy: nccl-tests' second columns and what ZeRO does.)
+double unaligned_stretch(const Question& q, const Choice& choice) {
+  const bool concerned =
+      q.release < kFirstUnrolled && q.shares() && choice.protocol == Protocol::Simple;
+  const auto share = static_cast<std::int64_t>(q.size) / q.ranks;
+  const auto period = static_cast<int>(kAligned / std::gcd(kAligned, share));
+  if (!concerned || period == 1) return 1;
+  const int blocks = q.one_node() ? q.graph.ctas : q.graph.inter_ctas;
+  const double slowed = std::max(1.0, q.bus() / (blocks * kElementwise));
+  if (q.op == CollectiveOp::AllGather) return (slowed + q.ranks - 2) / (q.ranks - 1);
+  const int aligned_shares = (q.ranks + period - 1) / period;
+  const double aligned = static_cast<double>(aligned_shares) / q.ranks;
+  return aligned + (1 - aligned) * slowed;
+}
 
 double staging(const Question& q) {
   const bool concerned = q.graph.staged && q.one_node() && q.op != CollectiveOp::AllToAll;
@@ -124,6 +158,7 @@ Question question(const Cluster& cluster, CollectiveOp op, Bytes size,
   q.sharp = cluster.fabric.sharp && cluster.nccl_settings.collnet;
   q.allowed = cluster.nccl_settings.of(op);
   q.threads = cluster.nccl_settings.threads;
+  q.release = cluster.nccl_settings.release;
   q.amd = cluster.node.cpu == "amd";
   q.graph = cluster.nccl();
   q.extra_network_latency = q.graph.extra_network_latency_us;
@@ -230,7 +265,7 @@ Parts time_parts(const Question& q, const Choice& choice, const LaunchMode& laun
   const double rate = q.op == CollectiveOp::AllToAll ? kAllToAllRate : 1;
   const double latency = fill(q, choice);
   Parts parts;
-  parts.transfer = nccl::line(q, choice).transfer(q.size) / rate;
+  parts.transfer = nccl::line(q, choice).transfer(q.size) * unaligned_stretch(q, choice) / rate;
   const double bend =
       std::min(kappa(q, choice) * std::sqrt(latency * parts.transfer), kMostBend * latency);
   parts.total =

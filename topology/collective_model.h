@@ -33,6 +33,9 @@
 /// away. A collective that few channels make slow still counts as one that fills the links: two at
 /// once share what one could have had.
 ///
+/// Of an older release (NcclSettings::release) what came later is missing, and before 2.8
+/// reduce-scatters and all-gathers take longer whose shares do not begin on 16 bytes.
+///
 /// Not modelled: tuner plugins, SHARP's all-gather and reduce-scatter, user-registered buffers.
 #pragma once
 

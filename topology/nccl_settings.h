@@ -1,5 +1,6 @@
 /// \file
-/// What a job's environment tells NCCL's choice: algorithms, protocols, channels, threads.
+/// What a job's environment tells NCCL's choice: algorithms, protocols, channels, threads; and
+/// which release of NCCL chooses.
 ///
 /// Which links NCCL uses is no part of it: that changes the node (nccl_paths.h). Sources: NCCL user
 /// guide, "Environment Variables"; src/graph/tuning.cc and connect.cc of the NCCL of
@@ -16,6 +17,14 @@
 /// the NICs, lies idle. Two exceptions: rings over PCIe share one link, of which one channel may
 /// take all; heads of NVLS are as many as GPUs, and each gets less. More channels hold SMs and
 /// bring nothing: the links are full.
+///
+/// A release lacks what came later (NCCL's release notes; sources of the tags):
+///
+///     2.4   trees                2.5   LL128             2.6   CollNet (SHARP)
+///     2.8   unaligned data in unrolled loops (src/collectives/device/common_kernel.h)
+///     2.17  NVLS                 2.18  NVLSTree          2.23  PAT
+///
+/// Not modelled: constants of older releases' tuning, which changed with most of them.
 #pragma once
 
 #include <array>
@@ -36,7 +45,13 @@ struct NcclAllowed {
   bool operator==(const NcclAllowed&) const = default;
 };
 
+/// That of spec/nccl_cost.md: 2.30.
+inline constexpr int kModelledNcclRelease = 30;
+/// Those since then have all that the table above lists.
+inline constexpr int kCompleteNcclRelease = 23;
+
 struct NcclSettings {
+  int release = kModelledNcclRelease;    ///< 18 of 2.18
   std::array<NcclAllowed, 6> allowed{};  ///< by CollectiveOp; all-to-all asks for none
   int min_channels = 0;                  ///< 0: not given
   int max_channels = 0;                  ///< 0: not given

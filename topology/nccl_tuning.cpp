@@ -55,6 +55,10 @@ constexpr std::array<std::array<double, 24>, 3> kTreeCorrection = {{
 constexpr PerProtocol kThreads = {512, 640, 512};
 constexpr PerProtocol kBytesAThread = {8, 8, 64};
 
+/// First releases with each of them, 2.x (nccl_settings.h); in the order of the enumerations.
+constexpr std::array<int, 7> kFirstOfAlgorithm = {0, 4, 17, 18, 6, 6, 23};
+constexpr std::array<int, 3> kFirstOfProtocol = {0, 5, 0};
+
 constexpr std::array kAlgorithms = {
     Algorithm::Ring,          Algorithm::Tree,         Algorithm::Nvls, Algorithm::NvlsTree,
     Algorithm::CollNetDirect, Algorithm::CollNetChain, Algorithm::Pat};
@@ -92,6 +96,9 @@ bool is_available(const Question& q, Algorithm algorithm, Protocol protocol) {
     return algorithm == Algorithm::Ring && protocol == Protocol::Simple;
   }
   if (!q.allowed.algorithms[at(algorithm)] || !q.allowed.protocols[at(protocol)]) return false;
+  if (q.release < kFirstOfAlgorithm[at(algorithm)] || q.release < kFirstOfProtocol[at(protocol)]) {
+    return false;
+  }
   if (!has_algorithm(q, algorithm)) return false;
   if (protocol == Protocol::Simple) return true;
   if (algorithm != Algorithm::Ring && algorithm != Algorithm::Tree) return false;

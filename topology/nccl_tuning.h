@@ -47,7 +47,8 @@ struct Question {
   double switch_latency = 0;         ///< us, once
   NcclGraph graph;
   NcclAllowed allowed;  ///< of this operation
-  int threads = 0;      ///< of a block, LL and Simple; 0: the usual ones
+  int release = kModelledNcclRelease;
+  int threads = 0;  ///< of a block, LL and Simple; 0: the usual ones
 
   [[nodiscard]] bool one_node() const { return nodes == 1; }
   [[nodiscard]] int gpus() const { return (ranks + nodes - 1) / nodes; }  ///< of one node

@@ -1,7 +1,7 @@
 #include "validate/log_machine.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -273,10 +273,38 @@ class MachineFinder {
 };
 
 /// NCCL 2.20 takes the ports of one card for one adapter (NCCL_IB_MERGE_NICS), as far as is known.
-bool merges_ports(const std::string& nccl_version) {
+constexpr int kFirstMergingPorts = 20;
+/// NCCL 2.9 launches the kernels of a process one by one (LaunchMode::as_group).
+constexpr int kFirstLaunchingAlone = 9;
+/// The last of 2019, when nccl-tests printed busbw twice.
+constexpr int kReleaseOfBusbwTwice = 5;
+
+/// 26 of "2.26.2+cuda12.8"; nullopt: not stated.
+std::optional<int> stated_release(const NcclTestsLog& log) {
   constexpr std::string_view kMajor = "2.";
-  if (!nccl_version.starts_with(kMajor)) return true;
-  return std::atoi(nccl_version.c_str() + kMajor.size()) >= 20;
+  if (!log.nccl_version.starts_with(kMajor)) return std::nullopt;
+  int minor = 0;
+  const char* end = log.nccl_version.data() + log.nccl_version.size();
+  const auto read = std::from_chars(log.nccl_version.data() + kMajor.size(), end, minor);
+  if (read.ec != std::errc() || minor < 0) return std::nullopt;
+  return std::min(minor, kModelledNcclRelease);
+}
+
+void set_release(const NcclTestsLog& log, LogMachine& machine) {
+  int& release = machine.cluster->nccl_settings.release;
+  if (const std::optional<int> stated = stated_release(log)) {
+    release = *stated;
+    if (release < kCompleteNcclRelease) {
+      machine.assumptions.push_back(
+          format("NCCL: without what came after 2.{}, which the log states", release));
+    }
+  } else if (log.columns == NcclTestsColumns::BusbwTwice) {
+    release = kReleaseOfBusbwTwice;
+    machine.assumptions.push_back(
+        format("NCCL: without what came after 2.{}, as nccl-tests printed busbw twice in 2019 and "
+               "before",
+               release));
+  }
 }
 
 /// As NCCL counts nodes: those that NVLink joins are one.
@@ -303,7 +331,8 @@ LogMachine built(const GpuSpec& gpu, const LinkWords& link, Spread spread, const
   if (!link.unknown.empty()) {
     throw NoMachine{format("network \"{}\" is not known", link.unknown)};
   }
-  const MachineFinder finder(gpu, link, spread, merges_ports(log.nccl_version));
+  const MachineFinder finder(
+      gpu, link, spread, stated_release(log).value_or(kFirstMergingPorts) >= kFirstMergingPorts);
   LogMachine machine;
   machine.cluster = parse_cluster(to_text(finder.cluster_file(), true), place);
   machine.machine_class = finder.machine_class();
@@ -401,7 +430,9 @@ void set_launch(const NcclTestsLog& log, LogMachine& machine) {
         one_node ? "launch: one process for all GPUs (-g), as usual on one node"
                  : "launch: a process for each GPU, as usual between nodes");
   }
-  launch.as_group = log.before_root && launch.ranks_per_process > 1;
+  const std::optional<int> release = stated_release(log);
+  const bool is_old = release ? *release < kFirstLaunchingAlone : log.before_root;
+  launch.as_group = is_old && launch.ranks_per_process > 1;
 }
 
 LogMachine found(const NcclTestsLog& log, const LogIndexRow* row,
@@ -437,6 +468,7 @@ LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
                           const LogMachineOptions& options) {
   try {
     LogMachine machine = found(log, row, options);
+    set_release(log, machine);
     for (std::string& told : follow_nccl_variables(options.environment, *machine.cluster)) {
       machine.assumptions.push_back(std::move(told));
     }

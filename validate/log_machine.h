@@ -15,6 +15,9 @@
 /// the one with just as many GPUs, else the first. Its adapters are replaced where others are
 /// stated. Where no preset has the GPU the node is spelled out as in a cluster file.
 ///
+/// NCCL's release is the one that the log states; else that of the time where nccl-tests printed
+/// busbw twice (2019 and before: 2.5); else that of the model.
+///
 /// How it was launched is what the log says (`ranks_per_process`); where it does not, one process
 /// for all GPUs of one node, a process for each between nodes. Logs of old releases with several
 /// GPUs a process were launched as a group (LaunchMode).

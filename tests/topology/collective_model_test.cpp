@@ -334,6 +334,78 @@ TEST(CollectiveCost, AGroupHasTheNicsOfItsGpus) {
   EXPECT_EQ(cost.nics, 1);
 }
 
+/// Transfer of 12 of a DGX-2's GPUs, seconds.
+double old_transfer(int release, CollectiveOp op, Bytes size) {
+  Cluster cluster = load_cluster("dgx2", 1, 12);
+  cluster.nccl_settings.release = release;
+  const CollectiveCost cost = cost_of(cluster, op, size);
+  EXPECT_EQ(cost.protocol, Protocol::Simple);
+  return cost.transfer_time(cluster).count();
+}
+
+// Twelve V100, rings of 130 GB/s, 12 channels. Before NCCL 2.8 what is not aligned to 16 bytes goes
+// at 12 x 3.4 = 40.8 GB/s: 130 / 40.8 = 3.1863 times as long. V = 11/12 S.
+//
+//     S = 3 GiB             shares of 268,435,456, 16 x 16,777,216: all aligned
+//     S = 3 GiB + 12 x 8 B  shares begin on 8: half are aligned     1/2 + 1/2 x 3.1863 = 2.0931
+//     S = 3 GiB + 12 x 4 B  on 4: every fourth                      1/4 + 3/4 x 3.1863 = 2.6397
+//     S = 3 GiB + 12 x 2 B  on 2: two of twelve (0 and 8)           1/6 + 5/6 x 3.1863 = 2.8219
+//     all-gather            one step of eleven                    (3.1863 + 10) / 11 = 1.1988
+TEST(CollectiveCost, UnalignedSharesBefore28) {
+  const double slow = 130 / 40.8;
+  const auto aligned = [](std::int64_t size) {
+    return static_cast<double>(size) * 11 / 12 / 130e9;
+  };
+  const std::int64_t even = 3LL << 30;
+  const struct {
+    std::int64_t more;
+    double scatter, gather;
+  } kCases[] = {{0, 1, 1},
+                {16, 1, 1},
+                {8, 0.5 + 0.5 * slow, (slow + 10) / 11},
+                {4, 0.25 + 0.75 * slow, (slow + 10) / 11},
+                {2, 1.0 / 6 + 5.0 / 6 * slow, (slow + 10) / 11}};
+  for (const auto& c : kCases) {
+    const std::int64_t size = even + 12 * c.more;
+    const auto stretch = [&](int release, CollectiveOp op) {
+      return old_transfer(release, op, Bytes(size)) / aligned(size);
+    };
+    EXPECT_NEAR(stretch(7, CollectiveOp::ReduceScatter), c.scatter, 1e-6) << c.more;
+    EXPECT_NEAR(stretch(7, CollectiveOp::AllGather), c.gather, 1e-6) << c.more;
+    EXPECT_NEAR(stretch(8, CollectiveOp::ReduceScatter), 1, 1e-6) << c.more;
+    EXPECT_NEAR(stretch(8, CollectiveOp::AllGather), 1, 1e-6) << c.more;
+    // All-reduces cut their shares at 16 bytes.
+    EXPECT_NEAR(stretch(7, CollectiveOp::AllReduce), 2, 1e-6) << c.more;
+  }
+}
+
+// The release in which each came, and the one before.
+TEST(CollectiveCost, ReleasesLackWhatCameLater) {
+  const auto chosen = [](int release, const char* machine, int nodes, CollectiveOp op, Bytes size) {
+    Cluster cluster = load_cluster(machine, nodes);
+    cluster.nccl_settings.release = release;
+    const CollectiveCost cost = cost_of(cluster, op, size);
+    return std::pair(cost.algorithm, cost.protocol);
+  };
+  using Pair = std::pair<Algorithm, Protocol>;
+  constexpr auto kReduce = CollectiveOp::AllReduce;
+  EXPECT_EQ(chosen(17, "dgx-h100", 1, kReduce, 1_GiB), Pair(Algorithm::Nvls, Protocol::Simple));
+  EXPECT_EQ(chosen(16, "dgx-h100", 1, kReduce, 1_GiB), Pair(Algorithm::Ring, Protocol::Simple));
+  EXPECT_EQ(chosen(18, "dgx-h100", 2, kReduce, 1_GiB).first, Algorithm::NvlsTree);
+  EXPECT_NE(chosen(17, "dgx-h100", 2, kReduce, 1_GiB).first, Algorithm::NvlsTree);
+  EXPECT_EQ(chosen(4, "dgx-a100-80", 2, kReduce, 1_KiB).first, Algorithm::Tree);
+  EXPECT_EQ(chosen(3, "dgx-a100-80", 2, kReduce, 1_KiB).first, Algorithm::Ring);
+  EXPECT_EQ(chosen(5, "dgx-a100-80", 1, kReduce, 16_MiB).second, Protocol::LowLatency128);
+  EXPECT_EQ(chosen(4, "dgx-a100-80", 1, kReduce, 16_MiB).second, Protocol::Simple);
+  const auto one_gpu = [](int release) {
+    Cluster cluster = load_cluster("dgx-a100-80", 16, 1);
+    cluster.nccl_settings.release = release;
+    return cost_of(cluster, CollectiveOp::AllGather, 1_MiB).algorithm;
+  };
+  EXPECT_EQ(one_gpu(23), Algorithm::Pat);
+  EXPECT_EQ(one_gpu(22), Algorithm::Ring);
+}
+
 // One process launches on 8 GPUs, one after the other: 8 x 4.7 = 37.6 us, behind which kernels of
 // 25.2 (LL, 1 B) hide. As a group nothing hides: 8 x 3 + 6.6 + 14 x 0.6 = 39 us.
 TEST(CollectiveCost, OneProcessForSeveralGpus) {

@@ -188,6 +188,30 @@ TEST(LogMachine, PortsOfACardAreMerged) {
   EXPECT_EQ(machine_of_log(log, &ports, {}).cluster->node.nics, 16);
 }
 
+// What a release lacks is told: that of the log, or 2.5 where nccl-tests printed busbw twice.
+TEST(LogMachine, ReleaseOfNccl) {
+  const LogIndexRow node = row("V100-SXM3-32GB", 12, 1, "NVSwitch (NVLink2)");
+  const auto release = [&](const NcclTestsLog& log) {
+    return machine_of_log(log, &node, {}).cluster->nccl_settings.release;
+  };
+  NcclTestsLog log = log_of(12);
+  EXPECT_EQ(release(log), kModelledNcclRelease);
+  EXPECT_THAT(machine_of_log(log, &node, {}).assumptions, Not(Contains(HasSubstr("NCCL: "))));
+  log.columns = NcclTestsColumns::BusbwTwice;
+  EXPECT_EQ(release(log), 5);
+  EXPECT_THAT(machine_of_log(log, &node, {}).assumptions,
+              Contains("NCCL: without what came after 2.5, as nccl-tests printed busbw twice in "
+                       "2019 and before"));
+  log.nccl_version = "2.7.8+cuda11.0";
+  EXPECT_EQ(release(log), 7);
+  EXPECT_THAT(machine_of_log(log, &node, {}).assumptions,
+              Contains("NCCL: without what came after 2.7, which the log states"));
+  log.nccl_version = "2.99.1";  // newer than the model
+  EXPECT_EQ(release(log), kModelledNcclRelease);
+  log.nccl_version = "2.x";  // no release: the columns say it
+  EXPECT_EQ(release(log), 5);
+}
+
 // "EFA" is the version that instances with such GPUs have.
 TEST(LogMachine, VersionsOfEfa) {
   const auto extra = [](const char* gpu, const char* link) {
@@ -209,6 +233,12 @@ TEST(LogMachine, HowItWasLaunched) {
   EXPECT_EQ(machine_of_log(log_of(16), &two, {}).group.launch, (LaunchMode{1, false}));
   log.before_root = true;
   EXPECT_EQ(machine_of_log(log, &one, {}).group.launch, (LaunchMode{8, true}));
+  // A release that is stated counts for more than the columns: 2.9 launches one by one.
+  log.nccl_version = "2.8.4";
+  EXPECT_EQ(machine_of_log(log, &one, {}).group.launch, (LaunchMode{8, true}));
+  log.nccl_version = "2.9.9";
+  EXPECT_EQ(machine_of_log(log, &one, {}).group.launch, (LaunchMode{8, false}));
+  log.nccl_version = "";
   log.ranks_per_process = 1;
   found = machine_of_log(log, &one, {});
   EXPECT_EQ(found.group.launch, (LaunchMode{1, false}));
