@@ -126,7 +126,8 @@ std::optional<NetworkKind> kind_in(const std::string& text) {
 std::optional<IntraNode> intra_in(const std::string& text) {
   if (has_any(text, {"nvswitch", "nvl72", "nvl36"})) return IntraNode::NvSwitch;
   if (has_any(text, {"mesh", "bridge"})) return IntraNode::NvLinkMesh;
-  if (has_any(text, {"host memory", "no p2p", "shm", "dual socket", "through host"})) {
+  if (has_any(text,
+              {"host memory", "no p2p", "p2p_disable=1", "shm", "dual socket", "through host"})) {
     return IntraNode::PcieHostStaged;
   }
   if (has_any(text, {"pcie"})) return IntraNode::Pcie;

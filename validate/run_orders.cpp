@@ -18,6 +18,7 @@ enum class Role {
   OfStrategy,  ///< follows from it
   Links,       ///< nodes and what joins GPUs
   OfLinks,     ///< follows from it
+  Free,        ///< may differ in either
 };
 
 struct Column {
@@ -38,7 +39,7 @@ constexpr auto kColumns = std::to_array<Column>({
     {"inter_node", Role::Links},
     {"framework", Role::OfStrategy},
     {"strategy", Role::Strategy},
-    {"strategy_detail", Role::OfStrategy},
+    {"strategy_detail", Role::Free},
     {"precision"},
     {"optimizer"},
     {"micro_batch"},

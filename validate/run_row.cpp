@@ -264,14 +264,39 @@ OptimizerKind optimizer_of(const std::string& words, bool fused,
   return fused || has(words, "fused") ? OptimizerKind::AdamFused : OptimizerKind::AdamTorchForeach;
 }
 
-ActivationCheckpointing checkpointing_of(const std::string& words,
-                                         std::vector<std::string>& assumptions) {
+struct Checkpointing {
+  ActivationCheckpointing kind = ActivationCheckpointing::None;
+  double share = 1;  ///< of the blocks
+};
+
+/// Where "selective" is all that is said: the hardware's FLOPs have a second forward, a third of
+/// the model's, of those blocks that are recomputed.
+double share_by_flops(const Cells& cells) {
+  const std::optional<double> model = cells.number("mfu");
+  const std::optional<double> hardware = cells.number("hfu");
+  if (!model || !hardware || *model <= 0 || *hardware <= *model) {
+    throw NoRun{"activation checkpointing is selective, and mfu and hfu do not tell how much"};
+  }
+  return std::min(1.0, 3 * (*hardware / *model - 1));
+}
+
+Checkpointing checkpointing_of(const Cells& cells, std::vector<std::string>& assumptions) {
+  constexpr std::string_view kEvery = "selective (every ";
+  const std::string& words = cells.text("activation_checkpointing");
   if (words.empty()) {
     assumptions.emplace_back("activation checkpointing is not said: taken as none");
   }
-  if (words.empty() || words == "none") return ActivationCheckpointing::None;
-  if (words == "full") return ActivationCheckpointing::Full;
-  if (words.starts_with("selective (per-op")) return ActivationCheckpointing::PerOperator;
+  if (words.empty() || words == "none") return {};
+  if (words == "full") return {ActivationCheckpointing::Full};
+  if (words.starts_with("selective (per-op")) return {ActivationCheckpointing::PerOperator};
+  if (words == "selective") {
+    const double share = share_by_flops(cells);
+    assumptions.push_back(
+        format("selective checkpointing: {:.0f} % of the blocks, by hfu / mfu", share * 100));
+    return {ActivationCheckpointing::Full, share};
+  }
+  const int every = words.starts_with(kEvery) ? std::atoi(words.c_str() + kEvery.size()) : 0;
+  if (every >= 1) return {ActivationCheckpointing::Full, 1.0 / every};
   throw NoRun{format("activation checkpointing \"{}\" is not simulated", words)};
 }
 
@@ -331,7 +356,9 @@ class RunReader {
     experiment.model = model_of(cells_, run_.assumptions);
     experiment.cluster = cluster_of(cells_, run_.assumptions);
     read_batch();
+    checkpointing_ = checkpointing_of(cells_, run_.assumptions);
     run_.strategy = strategy();
+    run_.strategy.checkpointed_share = checkpointing_.share;
     return std::move(run_);
   }
 
@@ -377,8 +404,12 @@ class RunReader {
     }
   }
 
-  /// What is said of frameworks that do not compile ("n/a", "CUDA graphs possible") is no yes.
-  [[nodiscard]] bool compiles() const { return word_of(cells_.text("compile")) == "yes"; }
+  /// What is said of frameworks that do not compile is no yes.
+  [[nodiscard]] bool compiles() const {
+    const std::string word = word_of(cells_.text("compile"));
+    if (word == "n/a" || word == "cuda graphs possible") return false;
+    return cells_.yes_or_no("compile").value_or(false);
+  }
 
   Strategy strategy() {
     const std::string& name = cells_.text("strategy");
@@ -414,8 +445,7 @@ class RunReader {
     flags.precision = types.compute;
     flags.optimizer =
         optimizer_of(cells_.text("optimizer"), habits_.fused_optimizer, run_.assumptions);
-    flags.checkpointing =
-        checkpointing_of(cells_.text("activation_checkpointing"), run_.assumptions);
+    flags.checkpointing = checkpointing_.kind;
     if (habits_.library == TrainingLibrary::Torchtitan &&
         flags.checkpointing == ActivationCheckpointing::Full) {
       flags.checkpointing = ActivationCheckpointing::NonReentrant;  // checkpoint_wrapper's default
@@ -499,6 +529,7 @@ class RunReader {
   const Cells& cells_;
   const std::string& framework_;
   const FrameworkHabits& habits_;
+  Checkpointing checkpointing_;
   TrainingRun run_;
 };
 
