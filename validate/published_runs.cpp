@@ -357,11 +357,12 @@ RunSummary summary_of(const std::vector<const RunCheck*>& runs) {
 
 RunHeadline headline_of(const RunsValidation& validation, RunFilter filter) {
   std::map<std::string, std::vector<const RunCheck*>> sources;
-  std::vector<const RunCheck*> all, deepspeed;
+  std::vector<const RunCheck*> all, deepspeed, deepspeed_with_b;
   for (const RunCheck& run : validation.runs) {
     if (filter != nullptr && !filter(run)) continue;
-    if (run.sharded_by_deepspeed && run.trust != "C") deepspeed.push_back(&run);
+    if (run.sharded_by_deepspeed && run.trust != "C") deepspeed_with_b.push_back(&run);
     if (run.trust != "A") continue;
+    if (run.sharded_by_deepspeed) deepspeed.push_back(&run);
     all.push_back(&run);
     sources[run.source].push_back(&run);
   }
@@ -371,6 +372,7 @@ RunHeadline headline_of(const RunsValidation& validation, RunFilter filter) {
   headline.skipped = summary.skipped;
   headline.p90 = summary.step.p90;
   headline.deepspeed_median = summary_of(deepspeed).step.median;
+  headline.deepspeed_median_with_b = summary_of(deepspeed_with_b).step.median;
   std::vector<double> medians;
   for (const auto& [source, runs] : sources) {
     if (const auto median = summary_of(runs).step.median) medians.push_back(*median);

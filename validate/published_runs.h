@@ -77,7 +77,8 @@ struct RunHeadline {
   int rows = 0, skipped = 0;
   std::optional<double> median_of_sources;  ///< of each source's median
   std::optional<double> p90;                ///< over rows
-  std::optional<double> deepspeed_median;   ///< of DeepSpeed's ZeRO rows, any trust but C
+  /// Of DeepSpeed's ZeRO rows: with trust A, with A or B.
+  std::optional<double> deepspeed_median, deepspeed_median_with_b;
   int pairs = 0, pairs_right = 0;
 };
 

@@ -14,7 +14,9 @@ namespace {
 
 constexpr int kJsonVersion = 1;
 constexpr std::size_t kWorstRows = 20;
-constexpr std::size_t kNameWidth = 38;
+constexpr std::size_t kReportWidth = 100;
+constexpr std::size_t kNameWidth = 30;
+constexpr std::size_t kIdWidth = 32;
 
 using Part = std::pair<std::string, std::vector<const RunCheck*>>;
 
@@ -66,9 +68,9 @@ std::string split_name(const RunCheck& run) {
 // ---- text ------------------------------------------------------------------------------------
 
 std::string table_header(const char* title) {
-  return format("\n{:<38} {:>4} {:>4} {:>4} {:>7} {:>6} {:>6} {:>4} {:>6}  {}\n", title, "rows",
-                "skip", "n", "bias %", "med %", "p90 %", "mem", "med %", "worst step") +
-         std::string(100, '-') + "\n";
+  return format("\n{:<30} {:>4} {:>4} {:>4} {:>6} {:>5} {:>5} {:>3} {:>5} {}\n", title, "rows",
+                "skip", "n", "bias%", "med%", "p90%", "mem", "med%", "worst step") +
+         std::string(kReportWidth, '-') + "\n";
 }
 
 std::string part_line(const std::string& name, const std::vector<const RunCheck*>& runs) {
@@ -78,10 +80,10 @@ std::string part_line(const std::string& name, const std::vector<const RunCheck*
           ? ""
           : format("{} {}", signed_percent(summary.worst->step_error()), summary.worst->id);
   return format(
-      "{:<38} {:>4} {:>4} {:>4} {:>7} {:>6} {:>6} {:>4} {:>6}  {}\n", cut(name, kNameWidth),
+      "{:<30} {:>4} {:>4} {:>4} {:>6} {:>5} {:>5} {:>3} {:>5} {}\n", cut(name, kNameWidth),
       summary.rows, summary.skipped, summary.step.count - summary.step.skipped,
       signed_percent(summary.bias), percent(summary.step.median), percent(summary.step.p90),
-      summary.peak.count - summary.peak.skipped, percent(summary.peak.median), cut(worst, 36));
+      summary.peak.count - summary.peak.skipped, percent(summary.peak.median), cut(worst, 25));
 }
 
 std::string table_text(const char* title, const std::vector<Part>& parts) {
@@ -90,22 +92,25 @@ std::string table_text(const char* title, const std::vector<Part>& parts) {
   return out;
 }
 
-std::string headline_text(const char* title, const RunHeadline& headline) {
+std::string headline_line(const char* title, const RunHeadline& headline) {
   return format(
-      "{}: {} rows with trust A, {} skipped ({:.1f} %); median over sources of their medians {} "
-      "%,\n  p90 over rows {} %; DeepSpeed's ZeRO rows (A and B): median {} %\n",
-      title, headline.rows, headline.skipped,
-      headline.rows == 0 ? 0.0 : 100.0 * headline.skipped / headline.rows,
+      "{:<20} {:>6} {:>6} {:>8} {:>12} {:>8} {:>14} {:>14}\n", title, headline.rows,
+      headline.skipped,
+      headline.rows == 0 ? "-" : format("{:.1f}", 100.0 * headline.skipped / headline.rows),
       percent(headline.median_of_sources), percent(headline.p90),
-      percent(headline.deepspeed_median));
+      percent(headline.deepspeed_median), percent(headline.deepspeed_median_with_b));
 }
 
+/// Trust A, but for the last column.
 std::string headlines_text(const RunsValidation& validation) {
-  return headline_text("all groups", headline_of(validation)) +
-         headline_text(
+  return format("{:<20} {:>6} {:>6} {:>8} {:>12} {:>8} {:>14} {:>14}\n", "trust A", "rows", "skip",
+                "skip %", "sources med%", "p90 %", "DeepSpeed med%", "and trust B") +
+         std::string(kReportWidth, '-') + "\n" +
+         headline_line("all groups", headline_of(validation)) +
+         headline_line(
              "groups for fitting",
              headline_of(validation, [](const RunCheck& run) { return run.for_fitting; })) +
-         headline_text("groups for judging", headline_of(validation, [](const RunCheck& run) {
+         headline_line("groups for judging", headline_of(validation, [](const RunCheck& run) {
                          return !run.for_fitting;
                        }));
 }
@@ -117,7 +122,7 @@ std::string orders_text(const RunsValidation& validation) {
              headline.pairs_right, headline.pairs);
   for (const OrderPair& pair : validation.orders) {
     if (pair.right()) continue;
-    out += format("  {}: {} is slower than {} by {:.0f} %, predicted {:+.0f} %\n",
+    out += format("  {}: {} against {}: {:+.0f} %, predicted {:+.0f} %\n",
                   to_string(pair.knob), pair.slower, pair.faster, (pair.measured - 1) * 100,
                   (pair.predicted - 1) * 100);
   }
@@ -142,23 +147,23 @@ std::string skipped_text(const RunsValidation& validation) {
   return order.empty() ? "" : out;
 }
 
+/// "reserved 88.5 GB -2.1 %": measured, and how far the prediction is off.
 std::string memory_text(const RunCheck& run) {
   if (!run.has_peak()) return "";
-  return format("  {} {:.2f} GB, measured {:.2f} ({:+.1f} %)", to_string(run.measured.peak->kind),
-                run.predicted->peak->gb(), run.measured.peak->bytes.gb(), *run.peak_error() * 100);
+  return format(" {} {:.1f} GB {:+.1f} %", to_string(run.measured.peak->kind),
+                run.measured.peak->bytes.gb(), *run.peak_error() * 100);
 }
 
 std::string row_line(const RunCheck& run) {
   const std::string step =
       run.has_step()
-          ? format("{:>10.4g} {:>10.4g} {:>+8.1f} {:>9.0f} {:>9.0f}", run.predicted->step.count(),
+          ? format("{:>8.4g} {:>8.4g} {:>+7.1f} {:>7.0f} {:>7.0f}", run.predicted->step.count(),
                    run.measured.step->count(), *run.step_error() * 100,
                    run.predicted->tokens_per_s_per_gpu, run.measured_tokens_per_s_per_gpu)
-          : format("{:>10} {:>10} {:>8} {:>9} {:>9}", "-", "-", "-", "-", "-");
-  return format("{:<38} {} {}{}{}\n", cut(run.id, kNameWidth), run.trust, step, memory_text(run),
-                run.predicted && run.predicted->verdict == Verdict::DoesNotFit
-                    ? "  (predicted not to fit)"
-                    : "");
+          : format("{:>8} {:>8} {:>7} {:>7} {:>7}", "-", "-", "-", "-", "-");
+  return format(
+      "{:<32} {} {}{}{}\n", cut(run.id, kIdWidth), run.trust, step, memory_text(run),
+      run.predicted && run.predicted->verdict == Verdict::DoesNotFit ? " (does not fit)" : "");
 }
 
 std::string rows_text(const RunsValidation& validation, bool verbose) {
@@ -171,9 +176,9 @@ std::string rows_text(const RunsValidation& validation, bool verbose) {
   });
   if (!verbose && order.size() > kWorstRows) order.resize(kWorstRows);
   std::string out =
-      format("\n{:<38} {} {:>10} {:>10} {:>8} {:>9} {:>9}\n", verbose ? "row" : "worst rows", "t",
-             "step s", "measured", "error %", "tok/s/GPU", "measured");
-  out += std::string(100, '-') + "\n";
+      format("\n{:<32} {} {:>8} {:>8} {:>7} {:>7} {:>7} {}\n", verbose ? "row" : "worst rows", "t",
+             "step s", "measured", "error %", "tok/s", "meas.", "peak measured, error");
+  out += std::string(kReportWidth, '-') + "\n";
   for (const RunCheck* run : order) {
     out += row_line(*run);
     if (!verbose) continue;
@@ -284,6 +289,7 @@ JsonValue summary_json(const RunsValidation& validation) {
   json["median_of_sources"] = number(headline.median_of_sources);
   json["p90_of_rows"] = number(headline.p90);
   json["deepspeed_zero_median"] = number(headline.deepspeed_median);
+  json["deepspeed_zero_median_with_b"] = number(headline.deepspeed_median_with_b);
   json["pairs"] = headline.pairs;
   json["pairs_right"] = headline.pairs_right;
   return json;
