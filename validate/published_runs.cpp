@@ -215,8 +215,7 @@ class RowValidator {
                                                   const RunCheck& check) const {
     if (!check.has_step()) return std::nullopt;
     const TrainingRun run = *read_run(table_, row).run;
-    const double sequences =
-        static_cast<double>(run.strategy.micro_batch * run.strategy.grad_accum);
+    const auto sequences = static_cast<double>(run.strategy.micro_batch * run.strategy.grad_accum);
     return OrderRow{check.id,
                     check.group,
                     std::string(to_string(check.measured.timer)),

@@ -122,9 +122,8 @@ std::string orders_text(const RunsValidation& validation) {
              headline.pairs_right, headline.pairs);
   for (const OrderPair& pair : validation.orders) {
     if (pair.right()) continue;
-    out += format("  {}: {} against {}: {:+.0f} %, predicted {:+.0f} %\n",
-                  to_string(pair.knob), pair.slower, pair.faster, (pair.measured - 1) * 100,
-                  (pair.predicted - 1) * 100);
+    out += format("  {}: {} against {}: {:+.0f} %, predicted {:+.0f} %\n", to_string(pair.knob),
+                  pair.slower, pair.faster, (pair.measured - 1) * 100, (pair.predicted - 1) * 100);
   }
   return out;
 }

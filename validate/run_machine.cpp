@@ -151,7 +151,7 @@ class MachineOfRun {
     return link;
   }
 
-  const UsualNetwork& usual(const GpuSpec& seat) const {
+  [[nodiscard]] const UsualNetwork& usual(const GpuSpec& seat) const {
     const std::string cloud = place_.cloud + " " + place_.inter_node;
     const auto* const found = std::find_if(
         kUsualNetworks.begin(), kUsualNetworks.end(), [&](const UsualNetwork& network) {
