@@ -76,6 +76,11 @@ std::optional<NetworkWords> adapters_in(std::string_view word) {
   }
 }
 
+std::string without(std::string text, std::string_view words) {
+  const std::size_t found = text.find(words);
+  return found == std::string::npos ? text : text.erase(found, words.size());
+}
+
 /// "8 x 400 Gb/s" as "8x400gb/s".
 std::string without_gaps(const std::string& text) {
   std::string out;
@@ -121,7 +126,8 @@ std::optional<NetworkKind> kind_in(const std::string& text) {
 std::optional<IntraNode> intra_in(const std::string& text) {
   if (has_any(text, {"nvswitch", "nvl72", "nvl36"})) return IntraNode::NvSwitch;
   if (has_any(text, {"mesh", "bridge"})) return IntraNode::NvLinkMesh;
-  if (has_any(text, {"host memory", "no p2p", "shm", "dual socket", "through host"})) {
+  if (has_any(text,
+              {"host memory", "no p2p", "p2p_disable=1", "shm", "dual socket", "through host"})) {
     return IntraNode::PcieHostStaged;
   }
   if (has_any(text, {"pcie"})) return IntraNode::Pcie;
@@ -155,10 +161,11 @@ std::optional<NetworkWords> network_in(const std::string& text) {
       word += c;
       continue;
     }
-    if (!network) network = adapters_in(word);
+    const std::optional<NetworkWords> adapters = adapters_in(word);
+    if (!network || (adapters && adapters->count > 0 && network->count == 0)) network = adapters;
     word.clear();
   }
-  const std::optional<NetworkKind> kind = kind_in(text);
+  const std::optional<NetworkKind> kind = kind_in(without(text, "efa off"));
   if (!network && kind) network.emplace();
   if (network) network->kind = kind;
   return network;

@@ -1,12 +1,15 @@
 /// \file
 /// The words by which people say how the GPUs of a job are joined: the column `link` of
-/// data/nccl_tests/INDEX.csv.
+/// data/nccl_tests/INDEX.csv, the columns `intra_node` and `inter_node` of
+/// data/measured/training_runs.csv.
 ///
 ///     NVSwitch (NVLink4) + 8x400Gb NDR IB with SHARP
 ///     PCIe5 through host memory
 ///     20x NVL72 (NVLink5) + 4x400Gb IB per node
 ///     NVSwitch (NVLink3) + 8x2x100Gb RoCE          eight adapters of two ports: 16 of 100 Gb/s
 ///     NVSwitch (NVLink4) + 3.2 Tb/s EFA            of the node together
+///     3.2 Tb/s per node (8x400Gb)                  the adapters where both are said
+///     4x100Gb TCP (EFA off)
 #pragma once
 
 #include <optional>

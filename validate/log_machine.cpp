@@ -482,4 +482,16 @@ LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
   }
 }
 
+LogMachine machine_of_words(const GpuSpec& gpu, const LinkWords& link, int nodes, int gpus_per_node,
+                            const std::string& place) {
+  LogMachine machine;
+  try {
+    machine = built(gpu, link, {nodes, gpus_per_node}, {}, place, {});
+    machine.group = whole_cluster(*machine.cluster);
+  } catch (const NoMachine& none) {
+    machine.why = none.why;
+  }
+  return machine;
+}
+
 }  // namespace zerosim

@@ -35,7 +35,9 @@
 #include "topology/calibration.h"
 #include "topology/cluster.h"
 #include "topology/collective_model.h"
+#include "topology/gpu.h"
 #include "traces/nccl_tests.h"
+#include "validate/link_words.h"
 
 namespace zerosim {
 
@@ -75,5 +77,10 @@ struct LogMachine {
 /// \throws ConfigError  if the user's cluster cannot be read; as follow_nccl_variables
 [[nodiscard]] LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
                                         const LogMachineOptions& options);
+
+/// The same where there is no log, of a GPU and words on its links: rows of training runs.
+/// \param place  stands for the row in messages
+[[nodiscard]] LogMachine machine_of_words(const GpuSpec& gpu, const LinkWords& link, int nodes,
+                                          int gpus_per_node, const std::string& place);
 
 }  // namespace zerosim

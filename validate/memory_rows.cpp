@@ -13,6 +13,7 @@
 #include "sim/analysis/memory_report.h"
 #include "sim/base/text.h"
 #include "sim/memory/model_states.h"
+#include "validate/run_figures.h"
 #include "validate/run_row.h"
 
 namespace zerosim {
@@ -186,21 +187,6 @@ MemoryReport simulated(const CsvTable& table, const std::vector<CsvCell>& cells,
   }
 }
 
-/// What a published peak counts (README of the measurements, `peak_memory_kind`).
-Bytes peak_of_kind(const MemoryReport& memory, const std::string& kind) {
-  if (kind.starts_with("allocated")) return memory.peak_allocated;
-  if (kind.find("reserved") < kind.find(';')) return memory.peak_reserved;
-  if (kind.starts_with("nvidia-smi") || kind.starts_with("process")) return needed(memory);
-  throw Skip{
-      format("peak_memory_kind \"{}\" is none of allocated, reserved, nvidia-smi, process", kind)};
-}
-
-/// GB of the printed figure, if `kind` says that GB was printed for GiB.
-double in_gb(double printed, const std::string& kind) {
-  const bool binary = kind.find("probably GiB") != std::string::npos;
-  return binary ? printed * Bytes(std::int64_t{1} << 30).gb() : printed;
-}
-
 void compare_run(const CsvTable& table, const std::vector<CsvCell>& cells, double printed,
                  Validation& out) {
   const std::string& kind = cell_or_blank(table, cells, "peak_memory_kind");
@@ -210,8 +196,15 @@ void compare_run(const CsvTable& table, const std::vector<CsvCell>& cells, doubl
              cell_or_blank(table, cells, "strategy"), kind.substr(0, kind.find_first_of("(;")));
   try {
     const MemoryReport memory = simulated(table, cells, out.assumptions);
-    out.rows.push_back(
-        compared_row(id, what, "GB", peak_of_kind(memory, kind).gb(), in_gb(printed, kind)));
+    const std::optional<PeakKind> figure = peak_kind_of(kind);
+    if (!figure) {
+      throw Skip{
+          format("peak_memory_kind \"{}\" is none of allocated, active, reserved, "
+                 "nvidia-smi, process",
+                 kind)};
+    }
+    out.rows.push_back(compared_row(id, what, "GB", peak_of_kind(memory, *figure).gb(),
+                                    printed_peak(printed, kind).gb()));
   } catch (const Skip& skip) {
     out.rows.push_back(skipped_row(id, what, skip.why));
   }

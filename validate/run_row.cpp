@@ -5,12 +5,15 @@
 #include <cctype>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <string_view>
 #include <utility>
 
 #include "sim/base/text.h"
 #include "sim/model/model.h"
+#include "validate/run_habits.h"
+#include "validate/run_machine.h"
 
 namespace zerosim {
 
@@ -80,6 +83,10 @@ class Cells {
     if (word == "yes" || std::find(yes.begin(), yes.end(), word) != yes.end()) return true;
     throw NoRun{format("{} \"{}\" is not known", column, text(column))};
   }
+  /// "runs.csv:12"
+  [[nodiscard]] std::string location() const {
+    return format("{}:{}", table_.file, row_.front().line);
+  }
   [[nodiscard]] std::int64_t needed(const std::string& column) const {
     const std::optional<std::int64_t> value = count(column);
     if (!value) throw NoRun{format("{} is empty", column)};
@@ -94,40 +101,6 @@ class Cells {
   const CsvTable& table_;
   const std::vector<CsvCell>& row_;
 };
-
-// ---- what a framework fixes -----------------------------------------------------------------
-
-enum class Library { HuggingFace, Torchtitan, Composer, Other };
-
-/// What users of a framework do not state, as its own code has it.
-struct FrameworkHabits {
-  std::string_view words;  ///< of the column `framework`
-  Library library = Library::Other;
-  int fsdp_version = 1;
-  bool fused_optimizer = false;
-};
-
-/// The first whose words are there; the last where no framework is named.
-constexpr std::array kHabits = {
-    FrameworkHabits{"torchtitan", Library::Torchtitan, 2, true},
-    FrameworkHabits{"torchtune", Library::Other, 2, true},
-    FrameworkHabits{"FSDP2", Library::Other, 2, false},
-    FrameworkHabits{"Composer", Library::Composer, 1, false},
-    FrameworkHabits{"fms-fsdp", Library::Other, 1, false},
-    FrameworkHabits{"HF ", Library::HuggingFace, 1, false},
-    FrameworkHabits{"accelerate", Library::HuggingFace, 1, false},
-    FrameworkHabits{"DeepSpeed", Library::HuggingFace, 1, false},
-};
-constexpr FrameworkHabits kUnnamed = {"", Library::HuggingFace, 1, false};
-constexpr FrameworkHabits kOtherwise = {"", Library::Other, 1, false};
-
-FrameworkHabits habits_of(const std::string& framework) {
-  if (framework.empty()) return kUnnamed;
-  const auto* const found =
-      std::find_if(kHabits.begin(), kHabits.end(),
-                   [&](const FrameworkHabits& habits) { return has(framework, habits.words); });
-  return found == kHabits.end() ? kOtherwise : *found;
-}
 
 // ---- the model ------------------------------------------------------------------------------
 
@@ -220,42 +193,7 @@ Model model_of(const Cells& cells, std::vector<std::string>& assumptions) {
 
 // ---- the machine ----------------------------------------------------------------------------
 
-struct GpuName {
-  std::string_view words;
-  std::string_view gpu;
-};
-
-/// README of the measurements: names to look up in gpus.csv, once a trailing GB is dropped.
-constexpr std::array kGpuNames = {
-    GpuName{"A100-80", "A100-SXM4-80"},          GpuName{"A100", "A100-SXM4-80"},
-    GpuName{"A100-40", "A100-SXM4-40"},          GpuName{"A100-SXM4", "A100-SXM4-80"},
-    GpuName{"A800-80", "A800-SXM4-80"},          GpuName{"H100-80", "H100-SXM5-80"},
-    GpuName{"H100-SXM-96", "H100-SXM-96-HBM2e"}, GpuName{"H200-SXM", "H200-SXM-141"},
-    GpuName{"B200-180", "B200-SXM-180"},         GpuName{"B200-SXM", "B200-SXM-180"},
-    GpuName{"V100-32", "V100-SXM2-32"},          GpuName{"RTX6000-24", "QUADRO-RTX-6000-24"},
-    GpuName{"RTXA6000-48", "RTX-A6000-48"},
-};
-
-std::string gpu_of(const std::string& cell) {
-  if (cell.empty()) throw NoRun{"gpu is empty"};
-  if (cell.starts_with("MI")) throw NoRun{format("GPU {} is not NVIDIA's", cell)};
-  std::string name = cell.substr(0, cell.find(" ("));
-  if (name.ends_with("GB")) name.resize(name.size() - 2);
-  const auto* const known = std::find_if(kGpuNames.begin(), kGpuNames.end(),
-                                         [&](const GpuName& n) { return n.words == name; });
-  return known == kGpuNames.end() ? name : std::string(known->gpu);
-}
-
-/// The preset whose kind of machine holds such GPUs.
-std::string machine_of(const GpuSpec& gpu) {
-  const bool sxm = has_any(gpu.name, {"SXM", "GB", "GH"});
-  if (!sxm) return "rtx4090x8-pcie";
-  if (gpu.name.starts_with("V100")) return "dgx1-v100-32";
-  return gpu.compute_capability < 90 ? "dgx-a100-80" : "dgx-h100";
-}
-
-Cluster cluster_of(const Cells& cells) {
-  const GpuSpec& gpu = gpu_spec(gpu_of(cells.text("gpu")));
+Cluster cluster_of(const Cells& cells, std::vector<std::string>& assumptions) {
   const std::int64_t world = cells.needed("world_size");
   if (world > kMostRanks) throw NoRun{format("{} ranks are more than {}", world, kMostRanks)};
   const std::int64_t nodes = cells.count("nodes").value_or(1);
@@ -263,12 +201,18 @@ Cluster cluster_of(const Cells& cells) {
   if (nodes * each != world) {
     throw NoRun{format("{} nodes of {} GPUs are not {} ranks", nodes, each, world)};
   }
-  Cluster cluster = load_cluster(machine_of(gpu));
-  cluster.node.gpu = gpu.name;
-  cluster.gpus_per_node = static_cast<int>(each);
-  cluster.node.gpus = std::max(cluster.node.gpus, cluster.gpus_per_node);
-  cluster.nodes = static_cast<int>(nodes);
-  return cluster;
+  RunPlace place;
+  place.gpu = cells.text("gpu");
+  place.intra_node = cells.text("intra_node");
+  place.inter_node = cells.text("inter_node");
+  place.cloud = cells.text("source");
+  place.nodes = static_cast<int>(nodes);
+  place.gpus_per_node = static_cast<int>(each);
+  place.location = cells.location();
+  RunMachine machine = machine_of_run(place);
+  if (!machine.cluster) throw NoRun{machine.why};
+  assumptions.insert(assumptions.end(), machine.assumptions.begin(), machine.assumptions.end());
+  return *std::move(machine.cluster);
 }
 
 // ---- how it is trained ----------------------------------------------------------------------
@@ -280,15 +224,21 @@ struct Types {
   std::optional<Dtype> reduction;  ///< of gradients, where stated
 };
 
-Types types_of(const std::string& words, std::vector<std::string>& assumptions) {
-  if (words.empty()) throw NoRun{"precision is empty"};
+Types types_of(const std::string& words, const GpuSpec& gpu,
+               std::vector<std::string>& assumptions) {
+  Types types;
+  if (words.empty()) {
+    types.compute = gpu.compute_capability < 80 ? Precision::Fp16 : Precision::Bf16;
+    assumptions.push_back(format("precision is not said: taken as {} with fp32 master weights",
+                                 to_string(types.compute)));
+    return types;
+  }
   if (has_any(words, {"fp8", "FP8", "float8", "mxfp8"})) {
     assumptions.emplace_back("fp8 products are simulated as bf16: fp8 copies are not counted");
   }
   if (words.starts_with("bf16 master")) {
     throw NoRun{"16-bit master weights of DeepSpeed are not simulated"};
   }
-  Types types;
   if (has(words, "fp32 reduce")) types.reduction = Dtype::F32;
   if (words.starts_with("pure bf16")) {
     types.weights = Dtype::Bf16;
@@ -296,28 +246,57 @@ Types types_of(const std::string& words, std::vector<std::string>& assumptions) 
     types.compute = Precision::Fp16;
   } else if (words.starts_with("fp32") && !has(words, "bf16")) {
     types.compute = Precision::Fp32;
-  } else if (!has_any(words, {"bf16", "FP8"})) {
+  } else if (!has_any(words, {"bf16", "FP8", "fp8"})) {
     throw NoRun{format("precision \"{}\" is not known", words)};
   }
   return types;
 }
 
-OptimizerKind optimizer_of(const std::string& words, bool fused) {
+OptimizerKind optimizer_of(const std::string& words, bool fused,
+                           std::vector<std::string>& assumptions) {
   if (has_any(words, {"LoRA"})) throw NoRun{"adapters: their rank and places are not given"};
-  if (!words.empty() && (!has(words, "Adam") || has(words, "8-bit"))) {
+  if (has(words, "8-bit")) return OptimizerKind::Adam8bit;
+  if (words == "SGD") {
+    assumptions.emplace_back("SGD is simulated as Adam");
+  } else if (!words.empty() && !has(words, "Adam")) {
     throw NoRun{format("optimizer \"{}\" is not simulated", words)};
   }
   return fused || has(words, "fused") ? OptimizerKind::AdamFused : OptimizerKind::AdamTorchForeach;
 }
 
-ActivationCheckpointing checkpointing_of(const std::string& words,
-                                         std::vector<std::string>& assumptions) {
+struct Checkpointing {
+  ActivationCheckpointing kind = ActivationCheckpointing::None;
+  double share = 1;  ///< of the blocks
+};
+
+/// Where "selective" is all that is said: the hardware's FLOPs have a second forward, a third of
+/// the model's, of those blocks that are recomputed.
+double share_by_flops(const Cells& cells) {
+  const std::optional<double> model = cells.number("mfu");
+  const std::optional<double> hardware = cells.number("hfu");
+  if (!model || !hardware || *model <= 0 || *hardware <= *model) {
+    throw NoRun{"activation checkpointing is selective, and mfu and hfu do not tell how much"};
+  }
+  return std::min(1.0, 3 * (*hardware / *model - 1));
+}
+
+Checkpointing checkpointing_of(const Cells& cells, std::vector<std::string>& assumptions) {
+  constexpr std::string_view kEvery = "selective (every ";
+  const std::string& words = cells.text("activation_checkpointing");
   if (words.empty()) {
     assumptions.emplace_back("activation checkpointing is not said: taken as none");
   }
-  if (words.empty() || words == "none") return ActivationCheckpointing::None;
-  if (words == "full") return ActivationCheckpointing::Full;
-  if (words.starts_with("selective (per-op")) return ActivationCheckpointing::PerOperator;
+  if (words.empty() || words == "none") return {};
+  if (words == "full") return {ActivationCheckpointing::Full};
+  if (words.starts_with("selective (per-op")) return {ActivationCheckpointing::PerOperator};
+  if (words == "selective") {
+    const double share = share_by_flops(cells);
+    assumptions.push_back(
+        format("selective checkpointing: {:.0f} % of the blocks, by hfu / mfu", share * 100));
+    return {ActivationCheckpointing::Full, share};
+  }
+  const int every = words.starts_with(kEvery) ? std::atoi(words.c_str() + kEvery.size()) : 0;
+  if (every >= 1) return {ActivationCheckpointing::Full, 1.0 / every};
   throw NoRun{format("activation checkpointing \"{}\" is not simulated", words)};
 }
 
@@ -354,63 +333,93 @@ void read_kernels(const std::string& notes, BatchShape& batch) {
   }
 }
 
+/// "0.19" or "0.14", whichever the release that is named is nearer to.
+std::string deepspeed_version_of(const std::string& framework) {
+  constexpr int kLastOldMinor = 16;
+  const std::size_t name = framework.find("DeepSpeed");
+  const std::size_t digits = name == std::string::npos ? name : framework.find("0.", name);
+  if (has(framework, "HF Trainer 4.")) return "0.14";  // of 2021
+  if (digits == std::string::npos) return "0.19";
+  return std::atoi(framework.c_str() + digits + 2) > kLastOldMinor ? "0.19" : "0.14";
+}
+
 class RunReader {
  public:
   explicit RunReader(const Cells& cells)
-      : cells_(cells), habits_(habits_of(cells.text("framework"))) {}
+      : cells_(cells), framework_(cells.text("framework")), habits_(habits_of(framework_)) {}
 
   TrainingRun read() {
-    check();
+    if (!cells_.yes_or_no("pure_dp").value_or(true)) {
+      throw NoRun{"tensor or pipeline parallelism is not simulated"};
+    }
     Experiment& experiment = run_.experiment;
     experiment.model = model_of(cells_, run_.assumptions);
-    experiment.cluster = cluster_of(cells_);
+    experiment.cluster = cluster_of(cells_, run_.assumptions);
     read_batch();
+    checkpointing_ = checkpointing_of(cells_, run_.assumptions);
     run_.strategy = strategy();
+    run_.strategy.checkpointed_share = checkpointing_.share;
     return std::move(run_);
   }
 
  private:
-  void check() const {
-    if (!cells_.yes_or_no("pure_dp").value_or(true)) {
-      throw NoRun{"tensor or pipeline parallelism is not simulated"};
-    }
-    const std::string& framework = cells_.text("framework");
-    if (has_any(framework, {"llm.c", "ColossalAI", "Megatron-Bridge"})) {
-      throw NoRun{format("framework \"{}\" is not simulated", framework)};
-    }
-  }
+  void tell(std::string sentence) { run_.assumptions.push_back(std::move(sentence)); }
 
   void read_batch() {
     BatchShape& batch = run_.experiment.batch;
     batch.micro_batch = cells_.needed("micro_batch");
     batch.sequence = cells_.needed("seq_len");
-    const std::optional<bool> flash =
-        cells_.yes_or_no("flash_attention", {"fa1", "fa2", "fa3", "fa4", "cudnn", "sdpa"});
-    batch.flash_attention = flash.value_or(true);
-    if (!flash) {
-      run_.assumptions.emplace_back("attention is not said: taken as flash attention");
-    }
+    batch.kernels = habits_.kernels;
+    batch.loss = habits_.loss;
+    batch.dropout = has_dropout();
+    if (batch.dropout) tell("dropout is on, as by default there");
+    read_attention(batch);
     read_kernels(cells_.text("notes") + "; " + cells_.text("peak_memory_kind"), batch);
-    if (cells_.yes_or_no("compile").value_or(false)) {
+    if (compiles()) {
       batch.kernels = ElementwiseKernels::Compiled;
-      run_.assumptions.emplace_back(
-          "torch.compile: of blocks, not of the loss; fused kernels take the time of eager ones");
+      tell("torch.compile: of blocks, not of the loss; fused kernels take the time of eager ones");
     }
     // accelerate names its FSDP "1" since it has a second one; transformers was at 4.40 then.
-    if (habits_.library == Library::HuggingFace && !has(cells_.text("framework"), "DeepSpeed")) {
+    if (habits_.library == TrainingLibrary::HuggingFace && !has(framework_, "DeepSpeed")) {
       batch.code = ModelCode::TransformersOld;
-      run_.assumptions.emplace_back(
-          "the release of transformers is not said: taken as one before 4.46");
+      tell("the release of transformers is not said: taken as one before 4.46");
     }
+  }
+
+  /// Configurations of GPT-2 and BERT in transformers have 0.1.
+  [[nodiscard]] bool has_dropout() const {
+    const std::string& name = run_.experiment.model.name;
+    const bool by_config = name.starts_with("gpt2") || name.starts_with("bert");
+    return habits_.dropout || (habits_.library == TrainingLibrary::HuggingFace && by_config);
+  }
+
+  void read_attention(BatchShape& batch) {
+    const std::optional<bool> flash =
+        cells_.yes_or_no("flash_attention", {"fa1", "fa2", "fa3", "fa4", "cudnn", "sdpa"});
+    const bool has_flash = run_.experiment.cluster.gpu().compute_capability >= 80;
+    batch.flash_attention = flash.value_or(habits_.flash_attention && has_flash);
+    if (!flash) {
+      tell(format("attention is not said: taken as {}",
+                  batch.flash_attention ? "flash attention" : "that of matrix products"));
+    }
+  }
+
+  /// What is said of frameworks that do not compile is no yes.
+  [[nodiscard]] bool compiles() const {
+    const std::string word = word_of(cells_.text("compile"));
+    if (word == "n/a" || word == "cuda graphs possible") return false;
+    return cells_.yes_or_no("compile").value_or(false);
   }
 
   Strategy strategy() {
     const std::string& name = cells_.text("strategy");
-    const Types types = types_of(cells_.text("precision"), run_.assumptions);
+    const Types types =
+        types_of(cells_.text("precision"), run_.experiment.cluster.gpu(), run_.assumptions);
     const Offload offload = offload_of(cells_.text("offload"));
     const TrainingFlags flags = flags_of(types);
     const int world = run_.experiment.cluster.world_size();
-    if (name.starts_with("zero")) return deepspeed(name, flags, offload, world);
+    if (is_stage_0(name)) return deepspeed("zero0", flags, offload, world);
+    if (name.starts_with("zero")) return zero(name, flags, offload, world);
     const bool fsdp = name.starts_with("fsdp") || name == "hsdp";
     const bool offloads = offload.optimizer || offload.parameters;
     if (offloads && !fsdp) throw NoRun{format("offload is not simulated with {}", name)};
@@ -421,15 +430,23 @@ class RunReader {
     return fully_sharded(name, flags, types, offload.parameters);
   }
 
+  /// DeepSpeed reduces in its own way: once a step, after the last backward, in large buckets.
+  [[nodiscard]] bool is_stage_0(const std::string& strategy) const {
+    return strategy == "ddp" && (has(cells_.text("strategy_detail"), "stage 0") ||
+                                 framework_.starts_with("Megatron-DeepSpeed"));
+  }
+
   TrainingFlags flags_of(const Types& types) {
     TrainingFlags flags;
     flags.micro_batch = run_.experiment.batch.micro_batch;
-    flags.grad_accum = cells_.count("grad_accum").value_or(1);
+    const std::optional<std::int64_t> accumulation = cells_.count("grad_accum");
+    if (!accumulation) tell("accumulation is not said: one micro batch a step");
+    flags.grad_accum = accumulation.value_or(1);
     flags.precision = types.compute;
-    flags.optimizer = optimizer_of(cells_.text("optimizer"), habits_.fused_optimizer);
-    flags.checkpointing =
-        checkpointing_of(cells_.text("activation_checkpointing"), run_.assumptions);
-    if (habits_.library == Library::Torchtitan &&
+    flags.optimizer =
+        optimizer_of(cells_.text("optimizer"), habits_.fused_optimizer, run_.assumptions);
+    flags.checkpointing = checkpointing_.kind;
+    if (habits_.library == TrainingLibrary::Torchtitan &&
         flags.checkpointing == ActivationCheckpointing::Full) {
       flags.checkpointing = ActivationCheckpointing::NonReentrant;  // checkpoint_wrapper's default
     }
@@ -444,18 +461,45 @@ class RunReader {
     if (habits_.fsdp_version == 2) {
       full_name = name == "hsdp" ? "fsdp2_hsdp" : name == "fsdp_full" ? "fsdp2" : "fsdp2_grad_op";
     }
+    if (habits_.library == TrainingLibrary::MegatronBridge) {
+      tell("Megatron's FSDP is simulated as PyTorch's fully_shard");
+    }
     Strategy strategy = named_strategy(full_name, flags, run_.experiment.cluster.world_size());
     FsdpOptions& fsdp = strategy.fsdp;
     fsdp.parameter_dtype = strategy.grad_accum_dtype = types.weights;
     fsdp.reduce_dtype = types.reduction;
     strategy.communication_dtype = types.reduction.value_or(model_dtype(types.compute));
     fsdp.cpu_offload = offload;
-    fsdp.keeps_last_unit = habits_.library == Library::Torchtitan;
+    fsdp.keeps_last_unit = habits_.library == TrainingLibrary::Torchtitan;
     if (fsdp.version == 1) {
       // Defaults of accelerate and Composer.
-      fsdp.use_orig_params = habits_.library != Library::Other;
+      fsdp.use_orig_params = habits_.library == TrainingLibrary::HuggingFace ||
+                             habits_.library == TrainingLibrary::Composer;
       // gradient_checkpointing of the Trainer calls the wrapped layers.
-      fsdp.checkpoints_around_units = habits_.library == Library::HuggingFace;
+      fsdp.checkpoints_around_units = habits_.library == TrainingLibrary::HuggingFace;
+    }
+    return strategy;
+  }
+
+  /// ZeRO of DeepSpeed, or of those that have the same parts in their own way.
+  Strategy zero(const std::string& name, const TrainingFlags& flags, const Offload& offload,
+                int world) {
+    Strategy strategy = deepspeed(name, flags, offload, world);
+    switch (habits_.library) {
+      case TrainingLibrary::MegatronBridge:
+      case TrainingLibrary::LlmC:
+        strategy.zero.true_reduce_scatter = true;
+        strategy.zero.overlap_comm = true;
+        strategy.throughput_timer = false;
+        tell(
+            "its distributed optimizer is simulated as DeepSpeed's stage 1 with overlapping "
+            "reduce-scatters; its gathers of weights do not overlap the next forward");
+        break;
+      case TrainingLibrary::ColossalAi:
+        tell("Gemini is simulated as DeepSpeed's stage 3");
+        break;
+      default:
+        break;
     }
     return strategy;
   }
@@ -478,11 +522,14 @@ class RunReader {
     TrainingFlags own = flags;
     own.optimizer.reset();  // DeepSpeed makes FusedAdam or CPUAdam of it
     own.config_as = ConfigMode::Auto;
+    own.deepspeed_version = deepspeed_version_of(framework_);
     return parse_deepspeed_config(text, name, own, run_.experiment.model, world);
   }
 
   const Cells& cells_;
-  FrameworkHabits habits_;
+  const std::string& framework_;
+  const FrameworkHabits& habits_;
+  Checkpointing checkpointing_;
   TrainingRun run_;
 };
 

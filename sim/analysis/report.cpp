@@ -35,7 +35,7 @@ void append(std::vector<std::string>& sentences, const std::vector<std::string>&
 /// Selective repeats the two matrix products of attention, 4 h s a layer, which flash attention
 /// does in any case.
 double recomputation(const Model& model, const Strategy& strategy, const BatchShape& batch) {
-  if (recomputes_blocks(strategy.checkpointing)) return 4.0 / 3.0;
+  if (recomputes_blocks(strategy.checkpointing)) return 1 + strategy.checkpointed_share / 3;
   if (strategy.checkpointing == ActivationCheckpointing::None || batch.flash_attention) return 1;
   const ModelShape& shape = model.shape;
   const double repeated = 4.0 * static_cast<double>(shape.layers) *

@@ -47,6 +47,11 @@ std::span<const CommandEntry> commands() {
        make_validate_collectives_command},
       {"validate", "memory", "Published memory rows against the simulator",
        "zerosim validate memory rows.csv", make_validate_memory_command},
+      {"validate", "runs", "Published training runs against the simulator",
+       "zerosim validate runs training_runs.csv\n"
+       "  zerosim validate runs training_runs.csv --plot runs.svg\n"
+       "  zerosim validate runs training_runs.csv --rows vtrain-h1024-l12-w2-g8-m1",
+       make_validate_runs_command},
       {"validate", "schedule", "Recorded collectives of real runs against the simulator's",
        "zerosim validate schedule ds_s2_bf16_w2.json ddp_fp32_w2.json",
        make_validate_schedule_command},

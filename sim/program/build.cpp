@@ -125,7 +125,7 @@ Dtype own_weights(const Strategy& strategy) {
 }
 
 /// How blocks are recomputed.
-std::string checkpointing_assumption(const Strategy& strategy) {
+std::string way_of_checkpointing(const Strategy& strategy) {
   if (strategy.checkpointing == ActivationCheckpointing::PerOperator) {
     return "activation checkpointing keeps the results of attention and of every second product of "
            "a block, as torchtitan's option \"op\", and recomputes the rest in the order of C12.3";
@@ -140,6 +140,13 @@ std::string checkpointing_assumption(const Strategy& strategy) {
                 strategy.checkpointing == ActivationCheckpointing::Full
                     ? "reentrant variant (C12.1)"
                     : "other variant, use_reentrant=False (C12.3)");
+}
+
+std::string checkpointing_assumption(const Strategy& strategy) {
+  const std::string way = way_of_checkpointing(strategy);
+  if (strategy.checkpointed_share == 1) return way;
+  return way +
+         format("; of {:.0f} % of the blocks, evenly spread", strategy.checkpointed_share * 100);
 }
 
 }  // namespace

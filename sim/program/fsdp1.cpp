@@ -179,7 +179,8 @@ class Fsdp1 : public FrameworkHooks {
     builder_.host({HostWork::ModuleHook}, "D2.6");
     reshard(*unit, !unit->root && frees_after_forward(sharding_));
     // Reentrant checkpointing computes without gradients at first: its outputs get no hook.
-    const bool has_graph = recompute || !around_ || model_.modules[module.index()].block < 0;
+    const bool has_graph =
+        recompute || !around_ || !recomputes_block(strategy_, model_.modules[module.index()].block);
     unit->needs_backward_gather = has_graph && selected_->modules[module.index()].gradient_output;
     unit->ran_pre_backward = false;
     unit->state = State::Idle;

@@ -111,7 +111,8 @@ bool is_block_root(const Model& model, ModuleId id) {
 }
 
 std::vector<TrainingEvent> training_events(const Model& model,
-                                           ActivationCheckpointing checkpointing) {
+                                           ActivationCheckpointing checkpointing,
+                                           double checkpointed_share) {
   std::vector<TrainingEvent> events;
   events.reserve(model.forward.size() * 3);
   for (const ExecutionStep& step : model.forward) {
@@ -121,8 +122,9 @@ std::vector<TrainingEvent> training_events(const Model& model,
   for (std::size_t i = model.forward.size(); i-- > 0;) {
     const ExecutionStep& step = model.forward[i];
     // A block that no gradient comes to is not computed again (rule 79).
-    const bool in_block = model.modules[step.module.index()].block >= 0;
-    if (checkpointing == ActivationCheckpointing::Full && step.kind == Step::Exit &&
+    const bool in_block =
+        recomputes_block(checkpointed_share, model.modules[step.module.index()].block);
+    if (checkpointing == ActivationCheckpointing::Full && in_block && step.kind == Step::Exit &&
         is_block_root(model, step.module) && model.modules[step.module.index()].gradient_output) {
       append_recompute(model, step.module, i, events);
     } else if (recomputes_when_unpacked(checkpointing) && in_block && unpacks(model, step) &&
@@ -175,7 +177,8 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
 }
 
 TrainingWalk::Course TrainingWalk::course_of(const Model& model) const {
-  Course course{&model, training_events(model, strategy_.checkpointing), {}};
+  Course course{
+      &model, training_events(model, strategy_.checkpointing, strategy_.checkpointed_share), {}};
   BatchShape attention_batch = batch_;
   // Selective checkpointing recomputes the attention core: it keeps what flash attention keeps.
   attention_batch.flash_attention |= strategy_.checkpointing == ActivationCheckpointing::Selective;
@@ -252,7 +255,7 @@ void TrainingWalk::micro_batch(const MicroBatch& micro) {
 }
 
 bool TrainingWalk::checkpointed(ModuleId module) const {
-  return recomputes_blocks(strategy_.checkpointing) && model_.modules[module.index()].block >= 0;
+  return recomputes_block(strategy_, model_.modules[module.index()].block);
 }
 
 bool TrainingWalk::is_in_leaf(ModuleId module) const {

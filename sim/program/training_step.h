@@ -47,11 +47,13 @@ struct TrainingEvent {
 [[nodiscard]] bool is_block_root(const Model& model, ModuleId id);
 
 /// All events of one micro batch: forward, then backward. Full checkpointing recomputes each block
+/// (of `checkpointed_share` of them)
 /// when backward reaches it, before the hooks of its backward (C12.1); NonReentrant and PerOperator
 /// when backward first needs a tensor that the block's forward has kept, up to that tensor: the
 /// modules that are open there have no post-forward (C12.3).
 [[nodiscard]] std::vector<TrainingEvent> training_events(const Model& model,
-                                                         ActivationCheckpointing checkpointing);
+                                                         ActivationCheckpointing checkpointing,
+                                                         double checkpointed_share = 1);
 
 /// The modules whose hooks fetch under ZeRO-3, in order: pre-forward and pre-backward events
 /// (C4.1).

@@ -45,7 +45,8 @@ class Zero3 : public FrameworkHooks {
     if (first_step_ == 0) {
       return;
     }
-    const std::vector<TrainingEvent> events = training_events(model_, strategy_.checkpointing);
+    const std::vector<TrainingEvent> events =
+        training_events(model_, strategy_.checkpointing, strategy_.checkpointed_share);
     if (release_.resets_before_forward && !any_uses_others() && !recording_releases_persistent()) {
       coordinator_.skip_recording(fetch_order(events));
     } else {
@@ -286,9 +287,8 @@ class Zero3 : public FrameworkHooks {
   // C2.7: autograd's own linear function keeps the gathered weight from forward to backward; where
   // it is gathered again, that is a second copy. Not so within a checkpointed forward.
   void hold(ModuleId module, Pass pass, const std::vector<ParameterId>& released) {
-    const bool without_graph = pass == Pass::Forward &&
-                               recomputes_blocks(strategy_.checkpointing) &&
-                               model_.modules[module.index()].block >= 0;
+    const bool without_graph =
+        pass == Pass::Forward && recomputes_block(strategy_, model_.modules[module.index()].block);
     std::vector<ParameterId> saved;
     for (const ParameterId id : released) {
       if (!without_graph && linear_weight_[id.index()]) {

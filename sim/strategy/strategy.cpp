@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "sim/base/text.h"
@@ -330,6 +331,15 @@ std::string_view to_string(Precision precision) {
 std::string_view to_string(ActivationCheckpointing checkpointing) {
   return name_of(kCheckpointings, checkpointing);
 }
+bool recomputes_block(double share, int block) {
+  return block >= 0 && std::floor((block + 1) * share + 0.5) > std::floor(block * share + 0.5);
+}
+
+bool recomputes_block(const Strategy& strategy, int block) {
+  return recomputes_blocks(strategy.checkpointing) &&
+         recomputes_block(strategy.checkpointed_share, block);
+}
+
 std::string_view to_string(OptimizerKind optimizer) {
   return name_of(kOptimizers, optimizer);
 }

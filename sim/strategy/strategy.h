@@ -246,6 +246,8 @@ struct Strategy {
   /// fp32 master weight and moments, bytes a trained element: 12 for Adam and LAMB.
   int optimizer_state_bytes = 12;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
+  /// Share of the blocks that are recomputed, where blocks are: `recomputes_block`.
+  double checkpointed_share = 1;
   bool liger_kernel = false;     ///< the Trainer's use_liger_kernel: see `trained_batch`
   bool throughput_timer = true;  ///< timers.throughput: device synchronise each micro batch (0.7)
   bool comms_logger = false;     ///< device synchronise after each collective (0.7)
@@ -267,6 +269,13 @@ struct Strategy {
 [[nodiscard]] constexpr bool is_megatron(const Strategy& strategy) {
   return strategy.framework == Framework::Ddp && strategy.ddp.kind == DdpKind::Megatron;
 }
+
+/// Whether activation checkpointing recomputes block `block`, from 0: where whole blocks are, a
+/// `share` of them, spread evenly; the i-th, from 1, if floor(i share + 1/2) is more than that of
+/// the one before (fms-fsdp's `selective_checkpointing`; a half is torchtitan's "every second
+/// layer", which begins one block later). None of a negative number, which stands for no block.
+[[nodiscard]] bool recomputes_block(double share, int block);
+[[nodiscard]] bool recomputes_block(const Strategy& strategy, int block);
 
 /// Where the model is built before DeepSpeed gets it.
 enum class ZeroInit { None, Zero, Mics };

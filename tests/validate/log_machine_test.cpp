@@ -90,6 +90,9 @@ TEST(LinkWords, Networks) {
       {"NVSwitch + 8 x 400 Gb/s InfiniBand", NetworkKind::InfiniBand, 8, 400},
       {"NVSwitch (NVLink4) + 3.2 Tb/s EFA (p5en)", NetworkKind::Efa, 0, 3200},
       {"PCIe + 25GbE", NetworkKind::Tcp, 0, 25},
+      {"8x200Gb RoCE (1600 Gb/s per node)", NetworkKind::Roce, 8, 200},
+      {"3.2 Tb/s per node (8x400Gb NDR)", NetworkKind::InfiniBand, 8, 400},
+      {"4x100Gb TCP (EFA off)", NetworkKind::Tcp, 4, 100},
   };
   for (const NetworkCase& c : cases) {
     const LinkWords link = read_link_words(c.text);

@@ -189,8 +189,8 @@ TEST(MemoryRows, RunsAreComparedByTheWordsOfTheirKind) {
   // and 0.45 GB of context
   EXPECT_NEAR(*validation.rows[2].predicted, *validation.rows[1].predicted + 0.45, 1e-9);
   EXPECT_EQ(validation.rows[3].why,
-            "peak_memory_kind \"13.9 GiB in source\" is none of allocated, reserved, nvidia-smi, "
-            "process");
+            "peak_memory_kind \"13.9 GiB in source\" is none of allocated, active, reserved, "
+            "nvidia-smi, process");
   EXPECT_NEAR(*validation.rows[4].measured, 72.4 * 1.073741824, 1e-9);
 }
 

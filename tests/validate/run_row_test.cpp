@@ -10,9 +10,10 @@
 namespace zerosim {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 using Changes = std::map<std::string, std::string>;
 
@@ -200,33 +201,106 @@ TEST(RunRow, WhatIsOpenIsSaid) {
               Contains("activation checkpointing is not said: taken as none"));
   EXPECT_THAT(run({{"precision", "fp32 params, bf16 gather/compute; float8 rowwise"}}).assumptions,
               Contains("fp8 products are simulated as bf16: fp8 copies are not counted"));
-  EXPECT_THAT(run({{"framework", "PyTorch FSDP1"}}).assumptions, IsEmpty());
+  EXPECT_THAT(run({{"precision", ""}}).assumptions,
+              Contains("precision is not said: taken as bf16 with fp32 master weights"));
+  EXPECT_THAT(run({{"optimizer", "SGD"}}).assumptions, Contains("SGD is simulated as Adam"));
+  EXPECT_THAT(run().assumptions, Contains("accumulation is not said: one micro batch a step"));
+  EXPECT_THAT(run({{"framework", "PyTorch FSDP1"},
+                   {"grad_accum", "2"},
+                   {"intra_node", "NVSwitch (NVLink3)"}})
+                  .assumptions,
+              Each(AnyOf(HasSubstr("machine: preset"), HasSubstr("cluster 1 x 4"),
+                         HasSubstr("NCCL 2.30's choice"), HasSubstr("the first 4 of 8 GPUs"))));
 }
 
 TEST(RunRow, SkipsWithAReason) {
   EXPECT_EQ(why({{"pure_dp", "no"}}), "tensor or pipeline parallelism is not simulated");
   EXPECT_EQ(why({{"gpu", "MI300X-192GB"}}), "GPU MI300X-192GB is not NVIDIA's");
   EXPECT_EQ(why({{"gpu", ""}}), "gpu is empty");
-  EXPECT_THAT(why({{"gpu", "H100-SXM4"}}), HasSubstr("unknown GPU \"H100-SXM4\""));
-  EXPECT_EQ(why({{"framework", "llm.c (CUDA)"}}), "framework \"llm.c (CUDA)\" is not simulated");
+  EXPECT_THAT(why({{"gpu", "H100-SXM4"}}), HasSubstr("GPU \"H100-SXM4\" is not known"));
   EXPECT_EQ(why({{"model", "Robot 5B"}}),
             "model \"Robot 5B\" is no preset, and the row does not give its shape");
   EXPECT_EQ(why({{"micro_batch", ""}}), "micro_batch is empty");
   EXPECT_EQ(why({{"seq_len", "-"}}), "seq_len is empty");
-  EXPECT_EQ(why({{"precision", ""}}), "precision is empty");
   EXPECT_EQ(why({{"precision", "int8"}}), "precision \"int8\" is not known");
   EXPECT_EQ(why({{"precision", "bf16 master weights, grads, optimizer states"}}),
             "16-bit master weights of DeepSpeed are not simulated");
-  EXPECT_EQ(why({{"optimizer", "SGD"}}), "optimizer \"SGD\" is not simulated");
-  EXPECT_EQ(why({{"optimizer", "paged 8-bit AdamW"}}),
-            "optimizer \"paged 8-bit AdamW\" is not simulated");
+  EXPECT_EQ(why({{"optimizer", "Muon"}}), "optimizer \"Muon\" is not simulated");
   EXPECT_EQ(why({{"optimizer", "AdamW on LoRA weights"}}),
             "adapters: their rank and places are not given");
   EXPECT_EQ(why({{"offload", "activation_cpu"}}), "offload of activations is not simulated");
-  EXPECT_EQ(why({{"activation_checkpointing", "selective (every 2nd layer)"}}),
-            "activation checkpointing \"selective (every 2nd layer)\" is not simulated");
+  EXPECT_EQ(why({{"activation_checkpointing", "selective (some)"}}),
+            "activation checkpointing \"selective (some)\" is not simulated");
+  EXPECT_EQ(why({{"activation_checkpointing", "selective"}}),
+            "activation checkpointing is selective, and mfu and hfu do not tell how much");
   EXPECT_EQ(why({{"nodes", "3"}}), "3 nodes of 4 GPUs are not 4 ranks");
   EXPECT_THAT(why({{"strategy", "zero9"}}), HasSubstr("stage"));
+}
+
+TEST(RunRow, SelectiveCheckpointingIsOfAShareOfTheBlocks) {
+  const Strategy half = run({{"activation_checkpointing", "selective (every 2nd layer)"}}).strategy;
+  EXPECT_EQ(half.checkpointing, ActivationCheckpointing::Full);
+  EXPECT_EQ(half.checkpointed_share, 0.5);
+  // A second forward of all blocks is a third more: 0.55 x 4/3 = 0.7333; 0.6875 is 3/4 of that.
+  const Changes by_flops = {
+      {"activation_checkpointing", "selective"}, {"mfu", "0.55"}, {"hfu", "0.6875"}};
+  EXPECT_NEAR(run(by_flops).strategy.checkpointed_share, 0.75, 1e-9);
+  EXPECT_EQ(run({{"activation_checkpointing", "selective"}, {"mfu", "0.3"}, {"hfu", "0.5"}})
+                .strategy.checkpointed_share,
+            1);
+  EXPECT_EQ(run().strategy.checkpointed_share, 1);
+}
+
+TEST(RunRow, DeepSpeedStageZeroReducesInItsOwnWay) {
+  const auto strategy = [](const Changes& more) {
+    Changes changes = {{"strategy", "ddp"}, {"precision", "fp16 (not stated)"}};
+    changes.insert(more.begin(), more.end());
+    return run(changes).strategy;
+  };
+  EXPECT_EQ(strategy({{"framework", "Megatron-DeepSpeed"}}).framework, Framework::DeepSpeed);
+  EXPECT_EQ(strategy({{"framework", "HF Trainer 4.12 + DeepSpeed"},
+                      {"strategy_detail", "DeepSpeed stage 0"}})
+                .framework,
+            Framework::DeepSpeed);
+  EXPECT_EQ(strategy({{"framework", "HF Trainer, no DeepSpeed"}}).framework, Framework::Ddp);
+}
+
+TEST(RunRow, ReleasesOfDeepSpeed) {
+  const auto version = [](const std::string& framework) {
+    return run({{"framework", framework}, {"strategy", "zero2"}, {"precision", "bf16"}})
+        .strategy.version;
+  };
+  EXPECT_EQ(version("DeepSpeed"), "0.19");
+  EXPECT_EQ(version("DeepSpeed 0.19.2, torch 2.13/cu130"), "0.19");
+  EXPECT_EQ(version("HF Trainer + DeepSpeed 0.9.5"), "0.14");
+  EXPECT_EQ(version("HF Trainer 4.12 + DeepSpeed"), "0.14");
+}
+
+TEST(RunRow, OthersOptimizersAreDeepSpeedsWithReduceScatter) {
+  const TrainingRun bridge = run({{"framework", "Megatron-Bridge 25.11"},
+                                  {"strategy", "zero1"},
+                                  {"precision", "FP8-CS matmuls, bf16 rest"},
+                                  {"compile", "CUDA graphs possible"}});
+  EXPECT_TRUE(bridge.strategy.zero.true_reduce_scatter);
+  EXPECT_TRUE(bridge.strategy.zero.overlap_comm);
+  EXPECT_FALSE(bridge.strategy.throughput_timer);
+  EXPECT_EQ(bridge.experiment.batch.kernels, ElementwiseKernels::Compiled);
+  EXPECT_EQ(bridge.experiment.batch.loss, LossKind::Fused);
+}
+
+TEST(RunRow, DropoutByFrameworkOrConfiguration) {
+  const auto dropout = [](const Changes& changes) { return run(changes).experiment.batch.dropout; };
+  EXPECT_FALSE(dropout({}));
+  EXPECT_TRUE(dropout({{"model", "gpt2"}}));
+  EXPECT_FALSE(dropout({{"model", "gpt2"}, {"framework", "PyTorch FSDP1"}}));
+  EXPECT_TRUE(dropout({{"framework", "Megatron"}, {"strategy", "ddp"}, {"precision", "bf16"}}));
+}
+
+TEST(RunRow, OlderGpusHaveNoFlashAttention) {
+  const Changes titan = {{"gpu", "TITAN-RTX-24GB"}, {"precision", "fp16"}, {"flash_attention", ""}};
+  EXPECT_FALSE(run(titan).experiment.batch.flash_attention);
+  EXPECT_THAT(run(titan).assumptions,
+              Contains("attention is not said: taken as that of matrix products"));
 }
 
 TEST(RunRow, OffloadIsReadWordByWord) {

@@ -197,5 +197,24 @@ TEST(TrainingWalk, KeysAndValuesLiveUntilTheLossIsThere) {
   EXPECT_EQ(most_alive(old, "key_value_cache"), Bytes(2 * kTokens * 96 * 2));
 }
 
+/// Of two blocks the first is recomputed: one checkpoint, and recomputed kernels of one block.
+TEST(TrainingWalk, AShareOfTheBlocksIsRecomputed) {
+  for (const ActivationCheckpointing kind :
+       {ActivationCheckpointing::Full, ActivationCheckpointing::NonReentrant}) {
+    Strategy all = single(kind);
+    Strategy half = all;
+    half.checkpointed_share = 0.5;
+    const auto kernels = [](const Strategy& strategy) {
+      const Program program = test::build(two_layers(), strategy, 1);
+      return std::count_if(test::rank_of(program).ops.begin(), test::rank_of(program).ops.end(),
+                           [](const Op& op) { return op.kind == OpKind::Kernel; });
+    };
+    const auto none = kernels(single());
+    EXPECT_EQ(2 * (kernels(half) - none), kernels(all) - none);
+    EXPECT_EQ(2 * buffers_of(test::build(two_layers(), half, 1), "checkpoint").size(),
+              buffers_of(test::build(two_layers(), all, 1), "checkpoint").size());
+  }
+}
+
 }  // namespace
 }  // namespace zerosim

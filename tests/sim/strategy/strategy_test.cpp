@@ -253,5 +253,24 @@ TEST(Names, AreReadAndPrinted) {
             "--transformers-version: found \"5\", expected a release such as 4.57");
 }
 
+TEST(RecomputesBlock, AShareIsSpreadEvenly) {
+  const auto blocks = [](double share, int count) {
+    std::string out;
+    for (int i = 0; i < count; ++i) out += recomputes_block(share, i) ? '1' : '0';
+    return out;
+  };
+  EXPECT_EQ(blocks(1, 4), "1111");
+  EXPECT_EQ(blocks(0, 4), "0000");
+  // floor(i/2 + 1/2) for i = 0..6: 0 1 1 2 2 3 3
+  EXPECT_EQ(blocks(0.5, 6), "101010");
+  // floor(i/3 + 1/2) for i = 0..6: 0 0 1 1 1 2 2
+  EXPECT_EQ(blocks(1.0 / 3, 6), "010010");
+  EXPECT_FALSE(recomputes_block(1, -1));
+  Strategy strategy;
+  EXPECT_FALSE(recomputes_block(strategy, 0));
+  strategy.checkpointing = ActivationCheckpointing::Full;
+  EXPECT_TRUE(recomputes_block(strategy, 0));
+}
+
 }  // namespace
 }  // namespace zerosim

@@ -1,0 +1,42 @@
+/// \file
+/// What users of a framework do not state, as its own code has it: one table, for all rows of
+/// published training runs that name it.
+///
+/// Not in the table: host costs (sim/engine/host_time.h).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sim/model/operators.h"
+
+namespace zerosim {
+
+/// Whose training loop it is, where programs differ.
+enum class TrainingLibrary {
+  HuggingFace,
+  Torchtitan,
+  Composer,
+  Megatron,        ///< Megatron-LM and Megatron-DeepSpeed
+  MegatronBridge,  ///< Megatron-Core with TransformerEngine
+  LlmC,
+  ColossalAi,
+  Other,
+};
+
+struct FrameworkHabits {
+  std::string_view words;  ///< of the column `framework`; "": any
+  TrainingLibrary library = TrainingLibrary::Other;
+  int fsdp_version = 1;
+  bool fused_optimizer = false;  ///< one kernel for Adam, unless the row says otherwise
+  bool dropout = false;          ///< in blocks and attention
+  bool flash_attention = true;   ///< where a row says nothing, on GPUs that have it (sm_80 on)
+  LossKind loss = LossKind::Plain;
+  ElementwiseKernels kernels = ElementwiseKernels::Eager;
+  std::string_view source;
+};
+
+/// Of the first entry whose words are in `framework`; Hugging Face's where none is named.
+[[nodiscard]] const FrameworkHabits& habits_of(const std::string& framework);
+
+}  // namespace zerosim
