@@ -423,7 +423,8 @@ class RunReader {
     const bool fsdp = name.starts_with("fsdp") || name == "hsdp";
     const bool offloads = offload.optimizer || offload.parameters;
     if (offloads && !fsdp) throw NoRun{format("offload is not simulated with {}", name)};
-    if (!fsdp) return named_strategy(name, flags, world);
+    const bool megatron = name == "ddp" && habits_.library == TrainingLibrary::Megatron;
+    if (!fsdp) return named_strategy(megatron ? "megatron_ddp" : name, flags, world);
     if (offload.optimizer && !offload.parameters) {
       throw NoRun{"FSDP does not offload the optimizer alone"};
     }
