@@ -217,9 +217,11 @@ CalibratedProducts read_products(JsonObject object) {
   for (const JsonValue& value : measured) {
     const std::optional<MeasuredProduct> product = read_measured_product(value);
     if (!product) {
-      throw ConfigError(object.document().location(value),
-                        R"(measured: expected [m, n, k, "TN" or "NN" or "NT", permille of peak], )"
-                        "of positive whole numbers");
+      throw ConfigError(
+          object.document().location(value),
+          format(R"({}: expected [m, n, k, "TN" or "NN" or "NT", permille of peak], whole numbers )"
+                 "from 1",
+                 object.path_of("measured")));
     }
     products.measured.push_back(*product);
   }
@@ -382,7 +384,7 @@ JsonValue products_json(const CalibratedProducts& products) {
 JsonValue attention_json(const CalibratedAttention& attention) {
   JsonValue json(Json::objectValue);
   const auto put = [&](const char* key, FlopsPerSecond rate) {
-    if (rate.per_second() > 0) json[key] = rate.per_second() * 1e-12;
+    if (rate.per_second() > 0) json[key] = rate.per_second() / 1e12;
   };
   put("head64", attention.head64);
   put("head128", attention.head128);

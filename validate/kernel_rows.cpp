@@ -252,13 +252,20 @@ const KindWord& kind_of(const Row& row) {
                           did_you_mean(word, words)));
 }
 
+/// "NVIDIA H100 SXM": of the board whose generation it does not tell.
+const GpuSpec* gpu_named(std::string_view words) {
+  constexpr std::string_view kForm = " SXM";
+  if (words.ends_with(kForm)) words.remove_suffix(kForm.size());
+  return gpu_by_words(words).gpu;
+}
+
 MeasuredKernel read_row(const Row& row) {
   const KindWord& kind = kind_of(row);
   const TypeWord& type = type_of(row);
   const std::string& words = row.text("gpu");
   MeasuredKernel measured;
   measured.id = row.line();
-  measured.gpu = gpu_by_words(words).gpu;
+  measured.gpu = gpu_named(words);
   if (measured.gpu == nullptr) throw NoKernel{format("GPU \"{}\" is not simulated", words)};
   measured.group = format("{} {}", measured.gpu->name, kind.word);
   kind.read(row, type, measured);
@@ -344,7 +351,7 @@ Seconds predicted_time(const MeasuredKernel& row, const KernelEfficiency& effici
   Seconds time{0};
   for (const Kernel& kernel : row.kernels) {
     const KernelTime own = kernel_time(kernel, *row.gpu, efficiency);
-    time += std::max(own.sm_time, own.memory_bytes / bandwidth);
+    time += own.launch_gap + std::max(own.sm_time, own.memory_bytes / bandwidth);
   }
   return time;
 }
@@ -352,7 +359,7 @@ Seconds predicted_time(const MeasuredKernel& row, const KernelEfficiency& effici
 Validation validate_kernels(std::span<const std::string> paths, const Calibration& calibration) {
   Validation all;
   all.assumptions.emplace_back(
-      "kernels of a benchmark follow each other without gap, at the clock of one kernel alone");
+      "kernels of a benchmark follow each other on one stream, at the clock of one kernel alone");
   for (const std::string& path : paths) {
     const KernelTable table = read_kernel_table(read_csv(path));
     all.input += (all.input.empty() ? "" : ", ") + table.file;

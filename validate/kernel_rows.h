@@ -15,8 +15,8 @@
 /// FlashAttention,
 ///   of width 2048, forward, whole mask. The standard one is two products and a softmax.
 ///
-/// Predicted is max(arithmetic, bytes / usable bandwidth) with KernelRegime::Benchmark and without
-/// gap: the kernels of a benchmark follow each other. Compared are seconds.
+/// Predicted is gap + max(arithmetic, bytes / usable bandwidth), as the engine has it for a kernel
+/// alone, with KernelRegime::Benchmark. Compared are seconds.
 ///
 /// Skipped with a reason: GPUs that are not NVIDIA's, rows without sizes.
 #pragma once

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "sim/base/text.h"
 #include "sim/engine/measured_products.h"
 
 namespace zerosim {
@@ -218,6 +219,17 @@ void apply(const CalibratedAttention& fitted, AttentionRates AttentionEfficiency
   }
 }
 
+/// The last entry of this GPU or of another of its chip; null: none.
+const CalibratedKernels* measured_for(const GpuSpec& gpu, const Calibration& calibration) {
+  const CalibratedKernels* found = nullptr;
+  for (const CalibratedKernels& entry : calibration.kernels) {
+    const bool same = entry.gpu == gpu.name;
+    const bool own = found != nullptr && found->gpu == gpu.name;
+    if (same || (!own && &row_of(gpu_spec(entry.gpu)) == &row_of(gpu))) found = &entry;
+  }
+  return found;
+}
+
 }  // namespace
 
 double matrix_peak(const GpuSpec& gpu, Dtype dtype) {
@@ -279,16 +291,29 @@ KernelEfficiency kernel_efficiency(const GpuSpec& gpu, KernelRegime regime) {
 KernelEfficiency calibrated_efficiency(const GpuSpec& gpu, const Calibration& calibration,
                                        KernelRegime regime) {
   KernelEfficiency result = kernel_efficiency(gpu, regime);
-  const auto measured =
-      std::find_if(calibration.kernels.rbegin(), calibration.kernels.rend(),
-                   [&](const CalibratedKernels& entry) {
-                     return entry.gpu == gpu.name || &row_of(gpu_spec(entry.gpu)) == &row_of(gpu);
-                   });
-  if (measured == calibration.kernels.rend()) return result;
+  const CalibratedKernels* measured = measured_for(gpu, calibration);
+  if (measured == nullptr) return result;
   if (measured->products) apply(*measured->products, gpu_spec(measured->gpu), result);
   if (measured->forward) apply(*measured->forward, &AttentionEfficiency::forward, result);
   if (measured->backward) apply(*measured->backward, &AttentionEfficiency::backward, result);
   return result;
+}
+
+std::string efficiency_note(const GpuSpec& gpu, const Calibration& calibration) {
+  const KernelEfficiency efficiency = calibrated_efficiency(gpu, calibration);
+  const double clock = sustained_clock(gpu);
+  std::string note = format("kernels of {}: products at up to {:.1f} TFLOP/s", gpu.name,
+                            efficiency.gemm_e0 * reference_peak(gpu) * 1e-12);
+  if (clock < 1 && gpu.power_limit > 0) {
+    note += format(", {:g} W leaving {:.0f} % of the clock", gpu.power_limit, clock * 100);
+  }
+  note += format("; memory at {:.0f} % of {:g} GB/s ({})", efficiency.memory * 100,
+                 gpu.memory_bandwidth.gb_per_second(), efficiency.source);
+  if (const CalibratedKernels* measured = measured_for(gpu, calibration)) {
+    note +=
+        format("; products and attention as measured on {} ({})", measured->gpu, calibration.file);
+  }
+  return note;
 }
 
 }  // namespace zerosim

@@ -28,6 +28,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "sim/base/units.h"
 #include "sim/model/operators.h"
@@ -80,6 +81,10 @@ enum class KernelRegime {
 [[nodiscard]] KernelEfficiency calibrated_efficiency(const GpuSpec& gpu,
                                                      const Calibration& calibration,
                                                      KernelRegime regime = KernelRegime::Training);
+
+/// What kernels of this GPU reach and where that comes from, one sentence for assumptions:
+/// "kernels of A100-SXM4-80: products at up to 257.6 TFLOP/s, ..."
+[[nodiscard]] std::string efficiency_note(const GpuSpec& gpu, const Calibration& calibration);
 
 /// Share of the datasheet's clock at which products run in training: the formula above.
 [[nodiscard]] double sustained_clock(const GpuSpec& gpu);
