@@ -13,7 +13,7 @@ constexpr double kBandwidth = 0.4;
 constexpr double kOtherLayout = 0.5;
 constexpr double kFormulaWeight = 0.1;
 
-constexpr GemmLayout TN = GemmLayout::TN, NN = GemmLayout::NN, NT = GemmLayout::NT;
+using enum GemmLayout;
 
 // clang-format off
 /// m, n, k, layout, permille of 2250 TFLOPS.
