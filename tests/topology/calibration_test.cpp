@@ -394,15 +394,15 @@ INSTANTIATE_TEST_SUITE_P(
    "median": 0, "p90": 0, "worst": 0}})"),
                 "c.json:4:152: collectives[0].residuals.fitted.errors: found 1 errors of 2 sizes"},
         BadFile{"gpu", kernels_text("A100-PCI-80", std::string(kProducts) + "}"),
-                "c.json:1:35: kernels[0].gpu: unknown GPU \"A100-PCI-80\"; did you mean "
+                "c.json:1:36: kernels[0].gpu: unknown GPU \"A100-PCI-80\"; did you mean "
                 "\"A100-PCIe-80\"?"},
         BadFile{"share", kernels_text("A100-PCIe-80", R"({"e0": 1.7})"),
-                "c.json:1:70: kernels[0].products.e0: found 1.7, expected a number from 0.01 to 1"},
+                "c.json:1:71: kernels[0].products.e0: found 1.7, expected a number from 0.01 to 1"},
         BadFile{
             "layout",
             kernels_text("A100-PCIe-80",
                          std::string(kProducts) + R"(, "measured": [[16, 16, 16, "TT", 500]]})"),
-            "c.json:1:136: kernels[0].products.measured: expected [m, n, k, \"TN\" or \"NN\" or "
+            "c.json:1:137: kernels[0].products.measured: expected [m, n, k, \"TN\" or \"NN\" or "
             "\"NT\", permille of peak], whole numbers from 1"},
         BadFile{"json", "version: 1", "c.json:1:1: Syntax error: value, object or array expected"}),
     [](const auto& file) { return std::string(file.param.name); });
