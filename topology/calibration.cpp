@@ -172,6 +172,112 @@ CalibratedCollective read_collective(JsonObject object) {
   return entry;
 }
 
+constexpr std::array kLayouts = {GemmLayout::TN, GemmLayout::NN, GemmLayout::NT};
+std::string_view layout_name(GemmLayout layout) {
+  constexpr std::array<std::string_view, kLayouts.size()> kNames = {"TN", "NN", "NT"};
+  return kNames[static_cast<std::size_t>(layout)];
+}
+
+double bounded_number(JsonObject& object, const std::string& key, double least, double most) {
+  const double number = object.number(key);
+  if (number >= least && number <= most) return number;
+  object.fail(key, format("found {}, expected a number from {} to {}", number, least, most),
+              "out_of_range");
+}
+
+/// [m, n, k, "TN", permille]
+std::optional<MeasuredProduct> read_measured_product(const JsonValue& value) {
+  constexpr Json::ArrayIndex kLayout = 3, kParts = 5;
+  constexpr int kWhole = 1000;
+  if (!value.isArray() || value.size() != kParts || !value[kLayout].isString()) return {};
+  for (const Json::ArrayIndex i : {0U, 1U, 2U, 4U}) {
+    if (!value[i].isInt() || value[i].asInt() < 1) return {};
+  }
+  const std::string name = value[kLayout].asString();
+  const auto* const layout = std::find_if(kLayouts.begin(), kLayouts.end(), [&](GemmLayout known) {
+    return layout_name(known) == name;
+  });
+  if (layout == kLayouts.end() || value[4].asInt() > kWhole) return {};
+  return MeasuredProduct{value[0].asInt(), value[1].asInt(), value[2].asInt(), *layout,
+                         value[4].asInt()};
+}
+
+CalibratedProducts read_products(JsonObject object) {
+  constexpr double kLargestK0 = 1e4;
+  expect_keys(object, {"e0", "k0", "p64", "fp32_accumulate", "measured"});
+  CalibratedProducts products;
+  products.e0 = bounded_number(object, "e0", 0.01, 1);
+  products.k0 = bounded_number(object, "k0", 0, kLargestK0);
+  products.p64 = bounded_number(object, "p64", 0.1, 1);
+  products.fp32_accumulate = bounded_number(object, "fp32_accumulate", 0.1, 2);
+  if (!object.has("measured")) return products;
+  const JsonValue& measured = object.raw("measured");
+  if (!measured.isArray()) object.fail("measured", "found no list, expected measured products");
+  products.measured.reserve(measured.size());
+  for (const JsonValue& value : measured) {
+    const std::optional<MeasuredProduct> product = read_measured_product(value);
+    if (!product) {
+      throw ConfigError(
+          object.document().location(value),
+          format(R"({}: expected [m, n, k, "TN" or "NN" or "NT", permille of peak], whole numbers )"
+                 "from 1",
+                 object.path_of("measured")));
+    }
+    products.measured.push_back(*product);
+  }
+  return products;
+}
+
+CalibratedAttention read_attention(JsonObject object) {
+  constexpr double kMost = 1e5;  // TFLOPS
+  expect_keys(object, {"head64", "head128", "head192", "tail"});
+  const auto rate = [&](const std::string& key) {
+    return object.has(key) ? FlopsPerSecond(bounded_number(object, key, 1e-3, kMost) * 1e12)
+                           : FlopsPerSecond(0);
+  };
+  CalibratedAttention attention;
+  attention.head64 = rate("head64");
+  attention.head128 = rate("head128");
+  attention.head192 = rate("head192");
+  attention.tail = bounded_number(object, "tail", 0, 100);
+  return attention;
+}
+
+KernelResiduals read_kernel_residuals(JsonObject object) {
+  expect_keys(object, {"shapes", "median", "p90", "worst"});
+  return {bounded_integer(object, "shapes", 1, INT32_MAX), object.number("median"),
+          object.number("p90"), object.number("worst")};
+}
+
+CalibratedKernels read_kernels(JsonObject object) {
+  expect_keys(object, {"gpu", "products", "attention_forward", "attention_backward", "provenance",
+                       "residuals"});
+  CalibratedKernels entry;
+  entry.gpu = one_of(object, "gpu", gpu_names(), "GPU");
+  if (auto products = object.optional_object("products")) {
+    entry.products = read_products(std::move(*products));
+  }
+  if (auto forward = object.optional_object("attention_forward")) {
+    entry.forward = read_attention(std::move(*forward));
+  }
+  if (auto backward = object.optional_object("attention_backward")) {
+    entry.backward = read_attention(std::move(*backward));
+  }
+  if (auto provenance = object.optional_object("provenance")) {
+    expect_keys(*provenance, {"table", "hold_out"});
+    entry.table = provenance->string("table");
+    entry.hold_out = provenance->optional_string("hold_out").value_or("");
+  }
+  if (auto residuals = object.optional_object("residuals")) {
+    expect_keys(*residuals, {"fitted", "held_out"});
+    entry.fitted = read_kernel_residuals(residuals->object("fitted"));
+    if (auto held_out = residuals->optional_object("held_out")) {
+      entry.held_out = read_kernel_residuals(std::move(*held_out));
+    }
+  }
+  return entry;
+}
+
 void check_version(JsonObject& root) {
   const std::int64_t version = root.integer("version");
   if (version == kVersion) return;
@@ -259,6 +365,58 @@ JsonValue collective_json(const CalibratedCollective& entry) {
   return json;
 }
 
+JsonValue products_json(const CalibratedProducts& products) {
+  JsonValue json(Json::objectValue);
+  json["e0"] = products.e0;
+  json["k0"] = products.k0;
+  json["p64"] = products.p64;
+  json["fp32_accumulate"] = products.fp32_accumulate;
+  for (const MeasuredProduct& product : products.measured) {
+    JsonValue entry(Json::arrayValue);
+    for (const std::int32_t size : {product.m, product.n, product.k}) entry.append(size);
+    entry.append(std::string(layout_name(product.layout)));
+    entry.append(product.permille);
+    json["measured"].append(std::move(entry));
+  }
+  return json;
+}
+
+JsonValue attention_json(const CalibratedAttention& attention) {
+  JsonValue json(Json::objectValue);
+  const auto put = [&](const char* key, FlopsPerSecond rate) {
+    if (rate.per_second() > 0) json[key] = rate.per_second() / 1e12;
+  };
+  put("head64", attention.head64);
+  put("head128", attention.head128);
+  put("head192", attention.head192);
+  json["tail"] = attention.tail;
+  return json;
+}
+
+JsonValue kernel_residuals_json(const KernelResiduals& residuals) {
+  JsonValue json(Json::objectValue);
+  json["shapes"] = residuals.shapes;
+  json["median"] = residuals.median;
+  json["p90"] = residuals.p90;
+  json["worst"] = residuals.worst;
+  return json;
+}
+
+JsonValue kernels_json(const CalibratedKernels& entry) {
+  JsonValue json(Json::objectValue);
+  json["gpu"] = entry.gpu;
+  if (entry.products) json["products"] = products_json(*entry.products);
+  if (entry.forward) json["attention_forward"] = attention_json(*entry.forward);
+  if (entry.backward) json["attention_backward"] = attention_json(*entry.backward);
+  if (!entry.table.empty()) json["provenance"]["table"] = entry.table;
+  if (!entry.hold_out.empty()) json["provenance"]["hold_out"] = entry.hold_out;
+  if (entry.fitted.shapes > 0) json["residuals"]["fitted"] = kernel_residuals_json(entry.fitted);
+  if (entry.held_out.shapes > 0) {
+    json["residuals"]["held_out"] = kernel_residuals_json(entry.held_out);
+  }
+  return json;
+}
+
 }  // namespace
 
 Seconds CollectiveLine::delay(Bytes sent) const {
@@ -296,12 +454,19 @@ Calibration parse_calibration(std::string text, const std::string& file) {
   const JsonDocument document = JsonDocument::from_text(std::move(text), file);
   JsonObject root(document, document.root(), "");
   if (root.has("version")) check_version(root);  // first: another version may have other keys
-  expect_keys(root, {"version", "collectives"});
+  expect_keys(root, {"version", "collectives", "kernels"});
   check_version(root);
   Calibration calibration;
   calibration.file = file;
-  for (JsonObject& object : root.objects("collectives")) {
-    calibration.collectives.push_back(read_collective(std::move(object)));
+  if (root.has("collectives") || !root.has("kernels")) {
+    for (JsonObject& object : root.objects("collectives")) {
+      calibration.collectives.push_back(read_collective(std::move(object)));
+    }
+  }
+  if (root.has("kernels")) {
+    for (JsonObject& object : root.objects("kernels")) {
+      calibration.kernels.push_back(read_kernels(std::move(object)));
+    }
   }
   return calibration;
 }
@@ -311,13 +476,20 @@ Calibration read_calibration(const std::string& path) {
 }
 
 std::string calibration_text(const Calibration& calibration) {
+  return to_text(calibration_json(calibration)) + "\n";
+}
+
+JsonValue calibration_json(const Calibration& calibration) {
   JsonValue json(Json::objectValue);
   json["version"] = kVersion;
   JsonValue& entries = json["collectives"] = JsonValue(Json::arrayValue);
   for (const CalibratedCollective& entry : calibration.collectives) {
     entries.append(collective_json(entry));
   }
-  return to_text(json) + "\n";
+  for (const CalibratedKernels& entry : calibration.kernels) {
+    json["kernels"].append(kernels_json(entry));
+  }
+  return json;
 }
 
 }  // namespace zerosim

@@ -1,8 +1,9 @@
 /// \file
 /// A calibration: constants fitted to measurements of a machine, and their file.
 ///
-/// `zerosim calibrate` writes it (validate/fit_collectives.h), `--calibration F` reads it; what
-/// becomes of it in a simulation is told in calibrated_cost.h.
+/// `zerosim calibrate` writes it (validate/fit_collectives.h, fit_kernels.h), `--calibration F`
+/// reads it; what becomes of it in a simulation is told in calibrated_cost.h and, for kernels, in
+/// sim/engine/kernel_efficiency.h.
 ///
 /// The schema of a calibration file, version 1 (examples/calibration.json). Quantities are strings
 /// with units; sizes are bytes; `?` marks what may be left out:
@@ -26,15 +27,27 @@
 ///       residuals        ? {fitted, held_out ?}, each {sizes, errors: (line - measured) / measured
 ///                          of each size; median, p90, worst: of their absolute values}
 ///
-/// Sections of later versions (kernels, host, links) stand beside `collectives`. A file of another
+///     kernels            ? a list, an entry for each GPU kind that was measured:
+///       gpu                a GPU's name
+///       products         ? {e0, k0, p64, fp32_accumulate: constants of kernel_time.h;
+///                          measured ?: a list of [m, n, k, "TN" | "NN" | "NT", permille of peak]}
+///       attention_forward, attention_backward   ? {head64 ?, head128 ?, head192 ?: TFLOPS; tail}
+///       provenance       ? {table, hold_out ?}
+///       residuals        ? {fitted, held_out ?}, each {shapes, median, p90, worst}
+///
+/// Sections of later versions (host, links) stand beside these. A file of another
 /// version is refused: constants must not be taken for what they are not.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/model/operators.h"
 #include "topology/cluster.h"
 #include "topology/collective_model.h"
 
@@ -99,11 +112,49 @@ struct CalibratedCollective {
   bool operator==(const CalibratedCollective&) const = default;
 };
 
+/// A product as measured.
+struct MeasuredProduct {
+  std::int32_t m = 0, n = 0, k = 0;
+  GemmLayout layout = GemmLayout::TN;
+  std::int32_t permille = 0;  ///< of peak
+  bool operator==(const MeasuredProduct&) const = default;
+};
+
+/// Constants of matrix products: what kernel_time.h calls so.
+struct CalibratedProducts {
+  double e0 = 0, k0 = 0, p64 = 0, fp32_accumulate = 1;
+  std::vector<MeasuredProduct> measured;  ///< what corrects the formula; may be empty
+  bool operator==(const CalibratedProducts&) const = default;
+};
+
+/// Of one direction of fused attention; 0: not measured.
+struct CalibratedAttention {
+  FlopsPerSecond head64, head128, head192;
+  double tail = 0;
+  bool operator==(const CalibratedAttention&) const = default;
+};
+
+struct KernelResiduals {
+  int shapes = 0;  ///< 0: not told
+  double median = 0, p90 = 0, worst = 0;
+  bool operator==(const KernelResiduals&) const = default;
+};
+
+struct CalibratedKernels {
+  std::string gpu;
+  std::optional<CalibratedProducts> products;
+  std::optional<CalibratedAttention> forward, backward;
+  std::string table, hold_out;  ///< provenance; "": not told
+  KernelResiduals fitted, held_out;
+  bool operator==(const CalibratedKernels&) const = default;
+};
+
 struct Calibration {
   std::string file;  ///< as it is called in sentences
   std::vector<CalibratedCollective> collectives;
+  std::vector<CalibratedKernels> kernels;
 
-  [[nodiscard]] bool empty() const { return collectives.empty(); }
+  [[nodiscard]] bool empty() const { return collectives.empty() && kernels.empty(); }
 };
 
 /// \throws ConfigError  with file, line, column and the nearest name
@@ -114,6 +165,7 @@ struct Calibration {
 /// What reads back as the same, with the precision of `rounded`. The same calibration gives the
 /// same bytes.
 [[nodiscard]] std::string calibration_text(const Calibration& calibration);
+[[nodiscard]] JsonValue calibration_json(const Calibration& calibration);
 
 /// The line as its file holds it: 0.1 ns, 0.1 MB/s, exponent 0.0001.
 [[nodiscard]] CollectiveLine rounded(const CollectiveLine& line);

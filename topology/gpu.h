@@ -12,11 +12,12 @@ namespace zerosim {
 /// Datasheet figures of one GPU, dense rates. Zero where none is published.
 struct GpuSpec {
   std::string name;  ///< "A100-SXM4-80"
-  FlopsPerSecond fp32, tf32, fp16, bf16;
+  FlopsPerSecond fp32, tf32, fp16, bf16, fp8;
   Bytes memory;  ///< decimal GB of the product name as the framework reports them in GiB
   BytesPerSecond memory_bandwidth;
   Bytes l2;
   int sm_count = 0;
+  double power_limit = 0;  ///< W, of the whole board as it is sold
   BytesPerSecond nvlink;  ///< one direction, all links
   int nvlink_links = 0;
   int pcie_generation = 0;

@@ -10,7 +10,7 @@ namespace zerosim {
 std::vector<std::string> calibration_notes(const Calibration& calibration, const Cluster& cluster,
                                            const Program& program) {
   std::vector<std::string> notes;
-  if (calibration.empty()) return notes;
+  if (calibration.collectives.empty()) return notes;
   for (const Collective& call : program.ranks.front().collectives) {
     const ProcessGroup& group = program.groups[call.group.index()];
     if (group.size < 2) continue;

@@ -18,6 +18,8 @@
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/kernel_efficiency.h"
+#include "topology/rank_figures.h"
 
 namespace zerosim {
 
@@ -321,6 +323,9 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   report.verdict = verdict_of(report.memory);
   append(report.assumptions, memory_assumptions(program));
   if (uses_host_memory(program)) report.assumptions.push_back(host_memory_note(cluster));
+  for (const std::string& kind : gpu_kinds(cluster)) {
+    report.assumptions.push_back(efficiency_note(gpu_spec(kind), experiment.calibration));
+  }
   append(report.assumptions, calibration_notes(experiment.calibration, cluster, program));
   report.time = split_critical_step(program, timeline);
   if (report.memory.flushes > 0) {

@@ -48,6 +48,7 @@ struct CommandEntry {
 [[nodiscard]] std::unique_ptr<Command> make_calibrate_command();
 [[nodiscard]] std::unique_ptr<Command> make_validate_cases_command();
 [[nodiscard]] std::unique_ptr<Command> make_validate_collectives_command();
+[[nodiscard]] std::unique_ptr<Command> make_validate_kernels_command();
 [[nodiscard]] std::unique_ptr<Command> make_validate_memory_command();
 [[nodiscard]] std::unique_ptr<Command> make_validate_runs_command();
 [[nodiscard]] std::unique_ptr<Command> make_validate_schedule_command();

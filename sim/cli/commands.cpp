@@ -35,9 +35,10 @@ std::span<const CommandEntry> commands() {
        "zerosim explain-oom --model llama-2-7b --cluster dgx-a100-40 --gpus-per-node 4 "
        "--strategies zero2 --optimizer adamw_torch <message.txt",
        make_explain_oom_command},
-      {"", "calibrate", "Constants of collectives, fitted to logs of nccl-tests",
+      {"", "calibrate", "Constants fitted to logs of nccl-tests or to tables of measured kernels",
        "zerosim calibrate all_reduce.txt all_gather.txt --cluster dgx-h100 -o calibration.json\n"
-       "  zerosim calibrate *.txt --hold-out every-second",
+       "  zerosim calibrate *.txt --hold-out every-second\n"
+       "  zerosim calibrate gemm.csv -o kernels.json",
        make_calibrate_command},
       {"validate", "cases", "User cases: what the simulator must and should answer",
        "zerosim validate cases tests/data/cases", make_validate_cases_command},
@@ -45,6 +46,10 @@ std::span<const CommandEntry> commands() {
        "zerosim validate collectives all_reduce_2n.txt\n"
        "  zerosim validate collectives *.txt --cluster dgx-h100 --nodes 2",
        make_validate_collectives_command},
+      {"validate", "kernels", "Measured matrix products and attentions against the kernel model",
+       "zerosim validate kernels gemm.csv\n"
+       "  zerosim validate kernels gemm.csv -v --calibration calibration.json",
+       make_validate_kernels_command},
       {"validate", "memory", "Published memory rows against the simulator",
        "zerosim validate memory rows.csv", make_validate_memory_command},
       {"validate", "runs", "Published training runs against the simulator",

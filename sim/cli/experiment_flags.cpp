@@ -196,8 +196,14 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
       "plain (default; F.cross_entropy), fused (one kernel, gradient over the logits) or "
       "chunked (Liger's, without logits)");
   app.add_option("--kernels", flags.kernels,
-                 "Norms, rotary, SwiGLU: eager (default), fused_norms, liger or compiled; decides "
-                 "what backward keeps");
+                 "Norms, rotary, SwiGLU: eager (default), fused_norms, liger, compiled "
+                 "(torch.compile) or megatron; decides what backward keeps");
+  app.add_option(
+      "--flash-version", flags.flash_version,
+      "Fused attention: FlashAttention 1, 2 (default, as PyTorch's) or 3 (also 4, cuDNN)");
+  app.add_option("--matmul", flags.matmul,
+                 "Products: default (of the type), tf32 (of fp32 on tensor cores) or fp8 (Linears "
+                 "but for the head)");
   app.add_option("--transformers-version", flags.transformers_version,
                  "Whose loss code: 4.57 (default), or one before 4.46, which copies the logits");
   app.add_flag("--dropout", flags.dropout, "The model's dropouts are active, as in training GPT-2");
@@ -407,6 +413,10 @@ BatchShape batch_shape(const ExperimentFlags& flags, const Model& model,
   batch.dropout = flags.dropout;
   if (!flags.loss.empty()) batch.loss = parse_loss(flags.loss, "--loss");
   if (!flags.kernels.empty()) batch.kernels = parse_kernels(flags.kernels, "--kernels");
+  if (!flags.flash_version.empty()) {
+    batch.flash = parse_flash_version(flags.flash_version, "--flash-version");
+  }
+  if (!flags.matmul.empty()) batch.units = parse_matrix_units(flags.matmul, "--matmul");
   batch.code = parse_transformers_version(flags.transformers_version, "--transformers-version");
   if (!flags.no_flash_attention) {
     assumptions.emplace_back("flash attention, since --no-flash-attention is not given");
@@ -537,6 +547,8 @@ void add_inputs(JsonValue& json, const ExperimentFlags& flags) {
   flag("torch_version", flags.torch_version);
   flag("loss", flags.loss);
   flag("kernels", flags.kernels);
+  flag("flash_version", flags.flash_version);
+  flag("matmul", flags.matmul);
   flag("transformers_version", flags.transformers_version);
   flag("ddp_weights", flags.ddp_weights);
   flag("ddp_bucket_cap_mb", flags.ddp_bucket_cap);

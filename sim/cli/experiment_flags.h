@@ -40,7 +40,7 @@ struct ExperimentFlags {
   bool ddp_no_broadcast_buffers = false;
   std::string config_as = "auto", deepspeed_version = "0.19", torch_version = "2",
               accounting = "deepspeed", transformers_version = "4.57";
-  std::string loss, kernels, environment;
+  std::string loss, kernels, flash_version, matmul, environment;
   std::string fold, collectives, calibration;
   bool no_flash_attention = false;
   bool dropout = false;

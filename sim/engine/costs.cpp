@@ -35,7 +35,7 @@ Costs::Costs(const Cluster& cluster, const EngineOptions& options)
     host_[work] = host_time(options.host, static_cast<HostWork>(work));
   }
   for (const std::string& kind : gpu_kinds(cluster)) {
-    gpus_[kind].efficiency = kernel_efficiency(gpu_spec(kind));
+    gpus_[kind].efficiency = calibrated_efficiency(gpu_spec(kind), options.calibration);
   }
 }
 
@@ -63,7 +63,12 @@ const KernelTime& Costs::kernel(const Kernel& kernel, const std::string& gpu) {
                       kernel.k,
                       kernel.launches,
                       static_cast<int>(kernel.dtype),
-                      kernel.backward};
+                      kernel.backward,
+                      static_cast<int>(kernel.layout),
+                      static_cast<int>(kernel.units),
+                      static_cast<int>(kernel.flash),
+                      kernel.causal,
+                      kernel.fp32_accumulate};
   GpuKind& kind = gpus_.at(gpu);
   const auto [entry, added] = kind.kernels.try_emplace(key);
   if (added) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/engine/engine.h"
+#include "sim/engine/kernel_efficiency.h"
 
 namespace zerosim::internal {
 
@@ -38,8 +39,9 @@ class Costs {
   }
 
  private:
-  using KernelKey = std::tuple<std::string_view, int, double, std::int64_t, std::int64_t,
-                               std::int64_t, std::int64_t, int, int, bool>;
+  using KernelKey =
+      std::tuple<std::string_view, int, double, std::int64_t, std::int64_t, std::int64_t,
+                 std::int64_t, int, int, bool, int, int, int, bool, bool>;
   using CollectiveKey = std::tuple<int, std::int64_t, std::int64_t, int, int, int, std::string, int,
                                    int, int, double>;
   struct GpuKind {

@@ -6,6 +6,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/engine/measured_products.h"
 
 namespace zerosim {
 
@@ -17,111 +18,8 @@ constexpr Seconds kGap{2e-6};
 /// section 2.
 constexpr Seconds kMemoryRamp{3e-6};
 
-/// What GEMMs reach in training is below the best rate that a search finds (MAMF), for clocks fall
-/// under sustained load and data are not zeros. Shares of MAMF, kernels.md section 6: H100 fitted
-/// to public training runs; A100 the recommended default there. Parts without a fit take the one of
-/// the nearest generation.
-constexpr double kAmpereDerate = 0.83;
-constexpr double kHopperDerate = 0.749;
-
-/// Efficiencies of GPUs whose name begins with `name`, the first row that fits.
-///
-/// `matmul` stands for MAMF / peak where GpuSpec::best_matmul is not known. Attention in TFLOPS,
-/// causal counted half: kernels.md section 4 gives ranges over sequence lengths; the upper end is
-/// taken, for `attention_s0` takes the rest off. Rows marked "estimate" have no published
-/// measurement.
-struct Row {
-  std::string_view name;
-  double matmul;
-  double derate;
-  double k0;
-  double p64;
-  double attention64;
-  double attention128;
-  double attention_backward;
-  double attention_s0;
-  const char* source;
-};
-
-// clang-format off
-constexpr Row kRows[] = {
-    {"A100", 0.81, kAmpereDerate, 128, 0.85, 160, 185, 0.75, 500,
-     "kernels.md: MAMF (ml-engineering) x 0.83 (section 6, llm-foundry runs); FlashAttention-2 (section 4)"},
-    {"A800", 0.869, kAmpereDerate, 128, 0.85, 160, 185, 0.75, 500,
-     "as A100-SXM4: the same chip with fewer NVLinks"},
-    {"H100-SXM", 0.803, kHopperDerate, 128, 0.85, 280, 370, 0.725, 800,
-     "kernels.md: MAMF (ml-engineering) x 0.749 (section 6, llm-foundry runs); FlashAttention-2 (section 4)"},
-    {"H200", 0.803, kHopperDerate, 128, 0.85, 280, 370, 0.725, 800,
-     "as H100-SXM5: the same chip with more memory"},
-    {"GH200", 0.838, kHopperDerate, 128, 0.85, 280, 370, 0.725, 800,
-     "kernels.md: MAMF (ml-engineering) x the H100's 0.749; attention as H100"},
-    {"H100-PCIe", 0.67, kHopperDerate, 128, 0.85, 200, 265, 0.725, 800,
-     "estimate: half the power of the SXM part (350 of 700 W) at 0.76 of its peak; attention scaled by matmul rate"},
-    {"H100-NVL", 0.70, kHopperDerate, 128, 0.85, 230, 300, 0.725, 800,
-     "estimate: 400 of 700 W at 0.84 of the SXM part's peak; attention scaled by matmul rate"},
-    {"H20", 0.93, 0.9, 128, 0.85, 90, 110, 0.725, 800,
-     "estimate: the arithmetic is cut to 0.15 of the H100's at the same memory and cooling, so power does not limit"},
-    {"B200", 0.776, 0.6885, 210, 0.64, 900, 1500, 0.75, 1200,
-     "kernels.md section 3: e0 = 0.534, K0 = 210, p64 = 0.64 fitted to SimuMax B200 (+- 25 %); cuDNN attention (section 4)"},
-    {"GB200", 0.729, 0.6885, 210, 0.64, 900, 1500, 0.75, 1200,
-     "kernels.md: MAMF x the B200's share; attention as B200"},
-    {"B300", 0.786, 0.6885, 210, 0.64, 900, 1500, 0.75, 1200,
-     "kernels.md: MAMF x the B200's share; attention as B200"},
-    {"GB300", 0.729, 0.6885, 210, 0.64, 900, 1500, 0.75, 1200,
-     "estimate: as GB200"},
-    {"RTX4090", 0.90, kAmpereDerate, 128, 0.85, 140, 160, 0.75, 500,
-     "estimate: rate with fp32 accumulate is halved by product policy, so power does not limit and clocks exceed the datasheet; FlashAttention-2 (kernels.md section 4)"},
-    {"RTX3090", 0.90, kAmpereDerate, 128, 0.85, 52, 60, 0.75, 500,
-     "estimate: as RTX4090; attention at the A100's share of matmul rate"},
-    {"RTX5090", 0.90, kAmpereDerate, 128, 0.85, 165, 190, 0.75, 500,
-     "estimate: as RTX4090, scaled by peak"},
-    {"RTX-6000-Ada", 0.65, kAmpereDerate, 128, 0.85, 185, 215, 0.75, 500,
-     "estimate: 300 W for twice the rate of a 450 W RTX4090; attention scaled from it by matmul rate"},
-    {"L40S", 0.65, kAmpereDerate, 128, 0.85, 185, 215, 0.75, 500,
-     "estimate: 350 W for twice the rate of a 450 W RTX4090; attention scaled from it by matmul rate"},
-    {"L4", 0.50, kAmpereDerate, 128, 0.85, 48, 56, 0.75, 500,
-     "estimate: 72 W for three quarters of the rate of a 450 W RTX4090"},
-    {"RTX-A6000", 0.72, kAmpereDerate, 128, 0.85, 65, 76, 0.75, 500,
-     "estimate: power limit of 300 W below the A100's share; attention at the A100's share of matmul rate"},
-    {"A40", 0.70, kAmpereDerate, 128, 0.85, 62, 72, 0.75, 500,
-     "estimate: as RTX-A6000, passively cooled"},
-    {"A10G", 0.90, kAmpereDerate, 128, 0.85, 37, 43, 0.75, 500,
-     "estimate: 300 W for half the rate of an A10, so power does not limit; attention at the A100's share of matmul rate"},
-    {"A10", 0.56, kAmpereDerate, 128, 0.85, 41, 48, 0.75, 500,
-     "estimate: 150 W for 0.8 of the rate of a 300 W RTX-A6000; attention at the A100's share of matmul rate"},
-    {"V100", 0.81, kAmpereDerate, 128, 0.85, 35, 40, 0.75, 500,
-     "estimate: share of the A100-PCIe; no FlashAttention-2 before compute capability 8.0: memory-efficient attention at half the A100's share of matmul rate"},
-    {"", 0.75, kAmpereDerate, 128, 0.85, 0, 0, 0.75, 500,
-     "estimate: 0.75 of peak, attention at half the A100's share of matmul rate"},
-};
-// clang-format on
-
-/// Share of its matmul rate (MAMF) that the A100 reaches in attention: 160 / 271.2 and 185 / 271.2.
-constexpr double kAttentionShare64 = 0.59;
-constexpr double kAttentionShare128 = 0.68;
-
-FlopsPerSecond tera(double tflops) {
-  return FlopsPerSecond(tflops * 1e12);
-}
-
-/// Peak of matrix products with fp32 accumulation. Consumer GPUs' fp16 column is the rate with fp16
-/// accumulation, which training does not use: bf16 has the other one.
-double matrix_peak(const GpuSpec& gpu, Dtype dtype) {
-  const double bf16 = gpu.bf16.per_second();
-  const double fp16 = gpu.fp16.per_second();
-  if (dtype == Dtype::Bf16 && bf16 > 0) {
-    return bf16;
-  }
-  if (dtype == Dtype::F16 && fp16 > 0) {
-    return bf16 > 0 ? std::min(fp16, bf16) : fp16;
-  }
-  return gpu.fp32.per_second();  // bf16 before Ampere too
-}
-
-/// What `Row` rates refer to.
-double reference_peak(const GpuSpec& gpu) {
-  return matrix_peak(gpu, gpu.bf16.per_second() > 0 ? Dtype::Bf16 : Dtype::F16);
-}
+/// Queries of a block of fused attention.
+constexpr std::int64_t kAttentionBlock = 128;
 
 double peak_or_fail(const GpuSpec& gpu, const Kernel& kernel, double peak) {
   if (peak <= 0) {
@@ -131,14 +29,34 @@ double peak_or_fail(const GpuSpec& gpu, const Kernel& kernel, double peak) {
   return peak;
 }
 
-const Row& row_of(const GpuSpec& gpu) {
-  return *std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& row) {
-    return std::string_view(gpu.name).substr(0, row.name.size()) == row.name;
-  });
-}
-
 std::int64_t tiles(std::int64_t size, std::int64_t tile) {
   return (size + tile - 1) / tile;
+}
+
+/// Whether each row of A, B and C begins at a multiple of 16 bytes, as the fast kernels load them.
+bool is_aligned(const Kernel& kernel) {
+  const std::int64_t bytes = kernel.units == MatrixUnits::Fp8 ? 1 : dtype_bytes(kernel.dtype);
+  const auto fits = [&](std::int64_t elements) { return elements * bytes % 16 == 0; };
+  const std::int64_t inner = kernel.layout == GemmLayout::NT ? kernel.m : kernel.k;
+  return fits(inner) && fits(kernel.n);
+}
+
+/// What an ideal shape runs at.
+double product_rate(const Kernel& kernel, const GpuSpec& gpu, const KernelEfficiency& efficiency) {
+  const double accumulate = kernel.fp32_accumulate ? efficiency.fp32_accumulate : 1;
+  const double own = matrix_peak(gpu, kernel.dtype);
+  switch (kernel.units) {
+    case MatrixUnits::Fp8:
+      if (gpu.fp8.per_second() > 0) return efficiency.fp8_e0 * gpu.fp8.per_second() * accumulate;
+      throw ConfigError(
+          format("GPU \"{}\" has no fp8 products, which {} needs", gpu.name, kernel.name));
+    case MatrixUnits::Tf32:
+      if (kernel.dtype != Dtype::F32) break;
+      return efficiency.gemm_e0 * std::max(gpu.tf32.per_second(), peak_or_fail(gpu, kernel, own));
+    case MatrixUnits::OfType:
+      break;
+  }
+  return efficiency.gemm_e0 * peak_or_fail(gpu, kernel, own) * accumulate;
 }
 
 Seconds gemm_time(const Kernel& kernel, const GpuSpec& gpu, const KernelEfficiency& efficiency) {
@@ -148,34 +66,51 @@ Seconds gemm_time(const Kernel& kernel, const GpuSpec& gpu, const KernelEfficien
   if (flops <= 0) {
     return Seconds(0);
   }
-  const double peak = peak_or_fail(gpu, kernel, matrix_peak(gpu, kernel.dtype));
-  double shape = 1;
+  double rate = product_rate(kernel, gpu, efficiency);
   if (product > 0) {
     const double matrices = flops / (product * std::max(1, kernel.launches));
-    shape = gemm_shape_efficiency(kernel.m, kernel.n, kernel.k,
+    rate *= gemm_shape_efficiency(kernel.m, kernel.n, kernel.k,
                                   std::max<std::int64_t>(1, std::llround(matrices)), gpu.sm_count,
                                   efficiency);
+    if (!is_aligned(kernel)) rate *= efficiency.unaligned;
+    rate *= measured_factor(kernel.m, kernel.n, kernel.k, kernel.layout, gpu.sm_count, efficiency);
   }
-  return Seconds(flops / (efficiency.gemm_e0 * shape * peak));
+  return Seconds(flops / rate);
 }
 
-/// rate(e, s) = rate(e) s / (s + s0), less if b h ceil(s / 128) blocks do not fill the SMs.
+const AttentionEfficiency& attention_of(FlashVersion version, const KernelEfficiency& efficiency) {
+  switch (version) {
+    case FlashVersion::V1:
+      return efficiency.flash1;
+    case FlashVersion::V2:
+      return efficiency.flash2;
+    case FlashVersion::V3:
+      return efficiency.flash3;
+  }
+  ZS_CHECK(false, "a version of flash attention without efficiency");
+}
+
+/// Linear between heads of 64, 128 and 192, and as their ends beyond.
+double head_rate(const AttentionRates& rates, std::int64_t head) {
+  const double over = (static_cast<double>(head) - 64) / 64;
+  const double middle = rates.head128.per_second();
+  if (over <= 1) return std::lerp(rates.head64.per_second(), middle, std::max(over, 0.0));
+  return std::lerp(middle, rates.head192.per_second(), std::min(over - 1, 1.0));
+}
+
 Seconds attention_time(const Kernel& kernel, const GpuSpec& gpu,
                        const KernelEfficiency& efficiency) {
   if (kernel.flops.count() <= 0) {
     return Seconds(0);
   }
-  const double head = std::clamp((static_cast<double>(kernel.n) - 64) / 64, 0.0, 1.0);
-  double rate = std::lerp(efficiency.attention_head64.per_second(),
-                          efficiency.attention_head128.per_second(), head);
+  const AttentionEfficiency& form = attention_of(kernel.flash, efficiency);
+  const AttentionRates& rates = kernel.backward ? form.backward : form.forward;
+  double rate = head_rate(rates, kernel.n);
   const auto sequence = static_cast<double>(kernel.m);
   if (sequence > 0) {
-    rate *= sequence / (sequence + efficiency.attention_s0);
-    const auto blocks = static_cast<double>(kernel.k * tiles(kernel.m, 128));
-    rate *= std::clamp(blocks / gpu.sm_count, 1.0 / gpu.sm_count, 1.0);
-  }
-  if (kernel.backward) {
-    rate *= efficiency.attention_backward;
+    rate *= sequence / (sequence + (kernel.causal ? form.causal_s0 : form.full_s0));
+    const auto blocks = static_cast<double>(kernel.k * tiles(kernel.m, kAttentionBlock));
+    rate *= blocks / (blocks + rates.tail * gpu.sm_count);
   }
   const double peak = peak_or_fail(gpu, kernel, matrix_peak(gpu, kernel.dtype));
   return Seconds(kernel.flops.count() / (rate * peak / reference_peak(gpu)));
@@ -189,25 +124,6 @@ Seconds vector_time(const Kernel& kernel, const GpuSpec& gpu) {
 }
 
 }  // namespace
-
-KernelEfficiency kernel_efficiency(const GpuSpec& gpu) {
-  const Row& row = row_of(gpu);
-  const double peak = reference_peak(gpu);
-  const double best =
-      gpu.best_matmul.per_second() > 0 ? gpu.best_matmul.per_second() : row.matmul * peak;
-  KernelEfficiency result;
-  result.gemm_e0 = peak > 0 ? row.derate * best / peak : row.derate * row.matmul;
-  result.gemm_k0 = row.k0;
-  result.p64 = row.p64;
-  result.attention_head64 =
-      row.attention64 > 0 ? tera(row.attention64) : FlopsPerSecond(best * kAttentionShare64 / 2);
-  result.attention_head128 =
-      row.attention128 > 0 ? tera(row.attention128) : FlopsPerSecond(best * kAttentionShare128 / 2);
-  result.attention_backward = row.attention_backward;
-  result.attention_s0 = row.attention_s0;
-  result.source = row.source;
-  return result;
-}
 
 double gemm_shape_efficiency(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t matrices,
                              int sm_count, const KernelEfficiency& efficiency) {

@@ -1,14 +1,41 @@
 /// \file
-/// How long a kernel takes on an idle GPU (spec/kernels.md sections 2 to 4): the only home of
-/// constants of kernel efficiency, each with its source.
+/// How long a kernel takes on an idle GPU (spec/kernels.md sections 2 to 4), from what it computes
+/// and the efficiencies of kernel_efficiency.h:
 ///
-/// Not modelled: repeated data in L2, clocks under load beyond the derate, TF32 (off by default in
-/// PyTorch), the loss of GEMMs that accumulate into fp32 (Megatron-LM does; DeepSpeed does not).
+///     t = launches x gap + max(arithmetic, bytes / (memory x datasheet bandwidth)),  gap = 2 us
+///
+/// Memory traffic is put on the HBM link, where it meets that of others (engine.h); a memory-bound
+/// kernel also pays 3 us / memory for its ramp: rate(b) = memory W b / (b + W 3 us).
+///
+/// **Products** C[m,n] = A[m,k] B[k,n], `matrices` of them in one launch, on n_SM SMs:
+///
+///     t = 2 m n k matrices / (e0 x shape x peak(type) x factors)
+///     shape = (matrices m n k / n_SM) / min over tiles and k-splits of cost
+///     cost = w tm tn (k/split + K0) / tile efficiency x (1.05 if split)
+///     w = ceil(c)/2 + max(1, c)/2,  c = tiles x split / n_SM     (half of the tail wave is hidden)
+///
+/// tiles (128, 256), (256, 128), (128, 128) at 0.95, (64, 128) and (128, 64) at p64; splits 1, 2, 4
+/// where k/split >= 1024 and tiles x split <= 2 n_SM. peak is that of the kernel's type: bf16 and
+/// fp16 with fp32 accumulation; fp32 on the vector units, or of TF32 (half of bf16) if the kernel
+/// says so; fp8 with its own e0. Types without tensor cores (bf16 before Ampere) take fp32's.
+///
+/// **Attention** that is fused, s queries of each of b h heads of size e:
+///
+///     rate = rate(e) x s / (s + s0) x blocks / (blocks + tail x n_SM),  blocks = b h ceil(s / 128)
+///
+/// of real FLOPs. rate(e) is linear between heads of 64, 128 and 192. s0: what a block of queries
+/// costs beyond its keys, and for a causal mask the half of the diagonal that is wasted. tail:
+/// blocks that an SM waits for at the end, when others have none. Of grouped queries (GQA) only the
+/// bytes differ. Unfused attention is two products and memory passes (operators.h).
+///
+/// Not modelled: repeated data in L2, clocks under load other than in products, long attentions
+/// (32,768 tokens and more) that are slowed by heat: B200 loses 15 % at 131,072.
 #pragma once
 
 #include <cstdint>
 
 #include "sim/base/units.h"
+#include "sim/engine/kernel_efficiency.h"
 #include "sim/model/operators.h"
 #include "topology/gpu.h"
 
@@ -22,27 +49,11 @@ struct KernelTime {
   Bytes memory_bytes;     ///< traffic on the HBM link class
 };
 
-/// Efficiencies of one GPU kind; a table row, overridable by EngineOptions::kernel_time.
-struct KernelEfficiency {
-  double gemm_e0 = 0;    ///< share of peak of an ideal tile shape (kernels.md sections 3, 6)
-  double gemm_k0 = 128;  ///< K that the prologue costs
-  double p64 = 0.85;     ///< efficiency of 64-wide tiles
-  FlopsPerSecond attention_head64;  ///< forward, causal FLOPs counted half, long sequences
-  FlopsPerSecond attention_head128;
-  double attention_backward = 0.75;  ///< of the forward rate
-  double attention_s0 = 500;         ///< tokens at which half the rate is reached
-  double memory = 0.85;              ///< of datasheet bandwidth
-  const char* source = "";
-};
-
-[[nodiscard]] KernelEfficiency kernel_efficiency(const GpuSpec& gpu);
-
 /// \throws ConfigError  if the GPU has no published peak rate for what the kernel computes.
 [[nodiscard]] KernelTime kernel_time(const Kernel& kernel, const GpuSpec& gpu,
                                      const KernelEfficiency& efficiency);
 
-/// Share of the ideal rate that the tiles of a GEMM of `matrices` products C[m,n] = A[m,k] B[k,n]
-/// keep busy on `sm_count` SMs (kernels.md section 3); e0 is left out.
+/// `shape` of the above.
 [[nodiscard]] double gemm_shape_efficiency(std::int64_t m, std::int64_t n, std::int64_t k,
                                            std::int64_t matrices, int sm_count,
                                            const KernelEfficiency& efficiency);

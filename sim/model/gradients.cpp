@@ -27,6 +27,7 @@ class GradientTrace {
       if (op.kind == OperatorKind::Linear && !op.sources.empty()) share_input(op);
       if (op.kind == OperatorKind::LayerNorm && !op.sources.empty()) share_norm_input(op);
       if (op.kind == OperatorKind::Attention) share_position_bias(op);
+      if (op.kind == OperatorKind::Multiply) mark_gate(op);
       // What keeps its result keeps the next product's input with it.
       if (op.keeps_result && op.output_gradient) kept_[i] = true;
     }
@@ -85,6 +86,16 @@ class GradientTrace {
     const std::size_t source = index(op.sources.front());
     op.saves_input = !kept_[source];
     if (op.output_gradient) kept_[source] = true;
+  }
+
+  /// The one activation that a product of the same width reads.
+  void mark_gate(const Operator& op) {
+    for (const Value source : op.sources) {
+      Operator& gate = model_.operators[index(source)];
+      if (gate.kind != OperatorKind::Activation || gate.outputs != op.outputs) continue;
+      gate.feeds_product = true;
+      return;
+    }
   }
 
   void share_position_bias(Operator& op) {

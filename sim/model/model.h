@@ -132,6 +132,8 @@ struct Operator {
   /// An earlier Linear reads the same tensor (k and v that of q), or an earlier Attention the same
   /// position bias: two gradients of it meet.
   bool shares_input = false;
+  /// An Activation whose result a Multiply reads (SwiGLU): one kernel does both where it is fused.
+  bool feeds_product = false;
 };
 
 /// One thing that happens in a forward pass, in order. Backward is the reverse: Exit becomes the

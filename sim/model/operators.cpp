@@ -179,7 +179,27 @@ class CostModel {
     kernel.m = m;
     kernel.n = n;
     kernel.k = k;
+    if (batch_.units == MatrixUnits::Tf32) kernel.units = MatrixUnits::Tf32;
     return kernel;
+  }
+
+  /// A product of a Linear that fp8 applies to reads a byte an element.
+  [[nodiscard]] Kernel linear_gemm(std::string_view name, std::int64_t m, std::int64_t n,
+                                   std::int64_t k, GemmLayout layout, bool backward) const {
+    Kernel kernel = gemm(name, m, n, k, backward);
+    kernel.layout = layout;
+    if (multiplies_in_fp8()) {
+      kernel.units = MatrixUnits::Fp8;
+      kernel.bytes = Bytes(m) * k + Bytes(k) * n + Bytes(m) * n * element_;
+    }
+    return kernel;
+  }
+
+  /// Not the head, and only what fp8's tiles of 16 divide: torchao's and TE's rule.
+  [[nodiscard]] bool multiplies_in_fp8() const {
+    constexpr std::int64_t kTile = 16;
+    return batch_.units == MatrixUnits::Fp8 && op_.outputs != model_.shape.vocab &&
+           op_.inputs % kTile == 0 && op_.outputs % kTile == 0;
   }
 
   void forward(std::string_view name, Bytes bytes, int launches = 1) {
@@ -204,15 +224,31 @@ class CostModel {
   void linear() {
     const std::int64_t in = op_.inputs;
     const std::int64_t out = op_.outputs;
-    cost_.forward.push_back(gemm("gemm_forward", tokens_, out, in, false));
-    cost_.backward_input.push_back(gemm("gemm_input_gradient", tokens_, in, out, true));
+    cast_to_fp8();
+    cost_.forward.push_back(linear_gemm("gemm_forward", tokens_, out, in, GemmLayout::TN, false));
+    cost_.backward_input.push_back(
+        linear_gemm("gemm_input_gradient", tokens_, in, out, GemmLayout::NN, true));
     if (op_.saves_input) cost_.saved = cost_.input;
     // Two gradients of one tensor meet.
     if (op_.shares_input) backward_input("accumulate_gradient", cost_.input * 3);
     if (trains(false)) backward_weights("bias_gradient", per_element(element_));
     if (trains(true)) {
-      cost_.backward_weights.push_back(gemm("gemm_weight_gradient", out, in, tokens_, true));
+      cost_.backward_weights.push_back(
+          linear_gemm("gemm_weight_gradient", out, in, tokens_, GemmLayout::NT, true));
     }
+  }
+
+  /// Input and weight before the forward product, the gradient of the output before the others:
+  /// the largest value, the scale, the cast.
+  void cast_to_fp8() {
+    if (!multiplies_in_fp8()) return;
+    const std::int64_t whole = 2 * element_ + 1;
+    const bool fused = batch_.kernels == ElementwiseKernels::Compiled;
+    const std::int64_t made = fused ? element_ + 1 : whole;  // what a kernel has just made
+    const int launches = fused ? 2 : 3;
+    forward("fp8_cast", per_token(op_.inputs) * made, launches);
+    forward("fp8_cast", Bytes(op_.inputs) * op_.outputs * whole, launches);
+    backward_input("fp8_cast", per_element(made), launches);
   }
 
   /// transformers' RMSNorm: cast to fp32, square, mean, scale by its root, cast back, times weight.
@@ -220,6 +256,10 @@ class CostModel {
   /// passes), sum of both paths, cast; the weight's gradient is a product and a reduction over
   /// tokens.
   void rms_norm() {
+    if (fuses_norms()) {
+      fused_rms_norm();
+      return;
+    }
     const std::int64_t square = 2 * kFp32;
     const std::int64_t mean = kFp32;
     const std::int64_t scale = 2 * kFp32;
@@ -233,7 +273,22 @@ class CostModel {
                    7);
     if (trains(false)) backward_weights("rms_norm_weight_gradient", per_element(4 * element_), 2);
     cost_.saved = per_element(kFp32 + (trains(false) ? element_ : 0));
-    if (batch_.kernels == ElementwiseKernels::Eager) return;
+  }
+
+  [[nodiscard]] bool fuses_norms() const { return batch_.kernels != ElementwiseKernels::Eager; }
+  /// Whole blocks are compiled: Inductor fuses across modules.
+  [[nodiscard]] bool is_compiled() const { return batch_.kernels == ElementwiseKernels::Compiled; }
+  [[nodiscard]] bool fuses_dropout() const {
+    return is_compiled() || batch_.kernels == ElementwiseKernels::Megatron;
+  }
+
+  /// Reads and writes; backward also sums the weight's gradient in the same kernel, over blocks of
+  /// tokens whose sums a second one adds up.
+  void fused_rms_norm() {
+    const Bytes statistics = per_token(kStatistic);
+    forward("rms_norm", per_element(2 * element_) + statistics);
+    backward_input("rms_norm_gradient", per_element(3 * element_) + statistics,
+                   trains(false) ? 2 : 1);
     cost_.saved = cost_.input;
     cost_.saves_own_input = true;
   }
@@ -255,11 +310,21 @@ class CostModel {
   /// (2x), sum (3x). Backward: the products (4x), negation (x), the halves written into zeros (4x),
   /// two sums (6x). The tables of cosines are small and nothing else is kept.
   void rotary() {
+    if (fuses_norms() && batch_.kernels != ElementwiseKernels::Megatron) {
+      forward("rotary", per_element(2 * element_));
+      backward_input("rotary_gradient", per_element(2 * element_));
+      return;
+    }
     forward("rotary", per_element(10 * element_), 5);
     backward_input("rotary_gradient", per_element(15 * element_), 7);
   }
 
   void residual_add() {
+    if (is_compiled()) {  // part of the norm's kernels, which read the sum once
+      forward("residual_add", per_element(2 * element_), 0);
+      backward_input("accumulate_gradient", per_element(element_), 0);
+      return;
+    }
     forward("residual_add", per_element(3 * element_));
     backward_input("accumulate_gradient", per_element(3 * element_));
   }
@@ -311,8 +376,10 @@ class CostModel {
   }
 
   void activation() {
-    forward("activation", per_element(2 * element_));
-    backward_input("activation_gradient", per_element(3 * element_));
+    if (!(op_.feeds_product && fuses_swiglu())) {  // else the product's kernel does it
+      forward("activation", per_element(2 * element_));
+      backward_input("activation_gradient", per_element(3 * element_));
+    }
     cost_.saved = cost_.input;
     write_over_saved();
     scale_gradient();
@@ -329,7 +396,11 @@ class CostModel {
 
   void multiply() {
     forward("multiply", per_element(3 * element_));
-    backward_input("multiply_gradient", per_element(std::int64_t{2} * 3 * element_), 2);
+    if (fuses_swiglu()) {  // gate, up and the gradient in, two gradients out
+      backward_input("multiply_gradient", per_element(5 * element_));
+    } else {
+      backward_input("multiply_gradient", per_element(std::int64_t{2} * 3 * element_), 2);
+    }
     cost_.saved = cost_.input;
     // One of the factors is silu's result, which backward computes again from the gate.
     if (fuses_swiglu()) cost_.saved = cost_.output;
@@ -345,21 +416,56 @@ class CostModel {
   /// Reads and writes the tensor and one byte of mask an element.
   void dropout() {
     if (!batch_.dropout) return;
-    forward("dropout", per_element(2 * element_ + 1));
-    backward_input("dropout_gradient", per_element(2 * element_ + 1));
+    // Fused with the addition after it only its mask is moved.
+    const std::int64_t moved = fuses_dropout() ? 1 : 2 * element_ + 1;
+    const int launches = fuses_dropout() ? 0 : 1;
+    forward("dropout", per_element(moved), launches);
+    backward_input("dropout_gradient", per_element(moved), launches);
     cost_.saved = per_element(1);
   }
 
-  /// Logits as computed, cast to fp32, their log-softmax; backward: zeros with one entry a token,
-  /// the gradient of log-softmax, cast back.
   void cross_entropy() {
-    forward("cross_entropy", per_element(cast_ + 2 * kFp32), 3);
-    backward_input("cross_entropy_gradient", per_element(kFp32 + 3 * kFp32 + cast_), 3);
-    if (batch_.loss == LossKind::Chunked) {
-      chunked_loss();
-    } else {
-      whole_loss();
+    switch (batch_.loss) {
+      case LossKind::Plain:
+        plain_loss_kernels();
+        break;
+      case LossKind::Fused:
+        fused_loss_kernels();
+        break;
+      case LossKind::Chunked:
+        chunked_loss();
+        return;
     }
+    whole_loss();
+  }
+
+  /// Bytes that a cast of the logits to the loss's type moves, and that the shift's copy does.
+  [[nodiscard]] std::int64_t upcast_bytes() const {
+    return loss_element() == element_ ? 0 : element_ + kFp32;
+  }
+  [[nodiscard]] std::int64_t shift_bytes() const {
+    return batch_.code == ModelCode::TransformersOld ? 2 * loss_element() : 0;
+  }
+
+  /// Logits as computed, cast to fp32, [shifted,] their log-softmax; backward: zeros with one entry
+  /// a token, the gradient of log-softmax, [shifted back,] cast back.
+  void plain_loss_kernels() {
+    const std::int64_t computed = loss_element();
+    const int casts = upcast_bytes() > 0 ? 1 : 0;
+    const int shifts = shift_bytes() > 0 ? 1 : 0;
+    forward("cross_entropy", per_element(upcast_bytes() + shift_bytes() + 2 * computed),
+            2 + casts + shifts);
+    backward_input("cross_entropy_gradient",
+                   per_element(4 * computed + shift_bytes() + upcast_bytes()), 2 + casts + shifts);
+  }
+
+  /// One kernel reads the logits, another writes their gradient in their place.
+  void fused_loss_kernels() {
+    const std::int64_t computed = loss_element();
+    const int others = (upcast_bytes() > 0 ? 1 : 0) + (shift_bytes() > 0 ? 1 : 0);
+    forward("cross_entropy", per_element(upcast_bytes() + shift_bytes() + computed), 1 + others);
+    backward_input("cross_entropy_gradient",
+                   per_element(2 * computed + shift_bytes() + upcast_bytes()), 1 + others);
   }
 
   /// Bytes of an element in the type that the loss computes in.
@@ -401,6 +507,10 @@ class CostModel {
     const std::int64_t parts = (op_.outputs + hidden - 1) / hidden;
     std::int64_t chunk = 1;
     while (chunk < (tokens_ + parts - 1) / parts) chunk *= 2;
+    // The kernel reads the logits twice, for their sum and for the gradient, which it writes over
+    // them. Gradients of chunks are added up in the head's; backward only scales (nothing, by 1).
+    const auto chunks = static_cast<int>((tokens_ + chunk - 1) / chunk);
+    forward("chunked_cross_entropy", per_element(3 * element_), chunks);
     cost_.saved = (head_trains() ? Bytes(op_.outputs) : Bytes(tokens_)) * hidden * element_;
     cost_.forward_workspace = Bytes(std::min(chunk, tokens_)) * op_.outputs * element_;
     cost_.input = Bytes(0);
@@ -426,6 +536,8 @@ class CostModel {
     kernel.m = batch_.sequence;
     kernel.n = attention_shape().head_dim;
     kernel.k = batch_.micro_batch * attention_shape().heads;
+    kernel.flash = batch_.flash;
+    kernel.causal = attention_shape().causal;
     return kernel;
   }
 
@@ -466,8 +578,13 @@ class CostModel {
 
     cost_.forward.push_back(
         gemm("attention_scores", rows, batch_.sequence, width, false, matrices));
-    forward("scale_and_mask", scores * (4 * element_), 2);
-    forward("softmax", scores * (element_ + softmax + cast), fp32_softmax ? 2 : 1);
+    const bool fused = fuses_dropout();
+    if (fused) {  // softmax in registers
+      forward("softmax", scores * (2 * element_));
+    } else {
+      forward("scale_and_mask", scores * (4 * element_), 2);
+      forward("softmax", scores * (element_ + softmax + cast), fp32_softmax ? 2 : 1);
+    }
     if (batch_.dropout) forward("attention_dropout", scores * drop);
     cost_.forward.push_back(
         gemm("attention_values", rows, values, batch_.sequence, false, matrices));
@@ -477,8 +594,12 @@ class CostModel {
     cost_.backward_input.push_back(
         gemm("attention_values", rows, values, batch_.sequence, true, matrices));
     if (batch_.dropout) backward_input("attention_dropout", scores * drop);
-    backward_input("softmax", scores * (cast + 2 * softmax + element_), fp32_softmax ? 2 : 1);
-    backward_input("scale_and_mask", scores * (4 * element_), 2);
+    if (fused) {
+      backward_input("softmax", scores * (3 * element_));
+    } else {
+      backward_input("softmax", scores * (cast + 2 * softmax + element_), fp32_softmax ? 2 : 1);
+      backward_input("scale_and_mask", scores * (4 * element_), 2);
+    }
     cost_.backward_input.push_back(
         gemm("attention_scores", rows, width, batch_.sequence, true, matrices));
     cost_.backward_input.push_back(

@@ -56,10 +56,28 @@
 ///
 /// **Fused kernels** (`BatchShape::kernels`) change what is kept, as their autograd functions save
 /// it: RMSNorm its input alone (2 h); SwiGLU gate and up, not silu's result (4 f for 6 f).
-/// Inductor's partitioner, which recomputes element-wise operators, comes to the same. Their
-/// kernels are still counted as eager.
+/// Inductor's partitioner, which recomputes element-wise operators, comes to the same. They also
+/// change what is moved, bytes an element forward / backward, each one launch, x bytes a value:
 ///
-/// Not modelled: the time that fusion saves, copies that repeat k and v for grouped queries.
+/// | operator | eager | fused | by |
+/// |---|---|---|---|
+/// | RMSNorm, bf16 | 36 / 80 | 2 x / 3 x | FusedNorms, Liger, Compiled |
+/// | rotary | 10 x / 15 x | 2 x / 2 x | FusedNorms, Liger, Compiled |
+/// | silu, times up | 2 x + 3 x / 3 x + 6 x | 3 x / 5 x | Liger, Compiled |
+/// | addition before a norm | 3 x / 3 x | 2 x / x | Compiled, Megatron |
+/// | dropout before it | 2 x + 1 / 2 x + 1 | 1 / 1 | Compiled, Megatron |
+/// | scale, mask, softmax of scores | 4 x + softmax | 2 x / 3 x | Compiled, Megatron |
+///
+/// An addition that is fused with the norm after it saves that one's read. The loss's kernels are
+/// `BatchShape::loss`'s: a compiled block does not contain it.
+///
+/// **fp8** (`BatchShape::units`): products of Linears outside of the head read fp8. Each operand is
+/// read once for its largest value and once more to be cast: 2 x + 1 B an element of input, weight
+/// and gradient of the output, in three launches; compiled, the two passes are those of the kernels
+/// that make it: x + 1. What backward needs again is cast once. Kept tensors are counted as if they
+/// were not cast. TE's and torchao's delayed scaling saves the first pass (not modelled).
+///
+/// Not modelled: copies that repeat k and v for grouped queries.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +98,27 @@ enum class KernelClass {
   Optimizer,  ///< Memory, but counted as optimizer time
 };
 
+/// How the operands of a product lie in memory, in BLAS' words for column-major matrices.
+enum class GemmLayout {
+  TN,  ///< forward: rows of A and of B are k long
+  NN,  ///< gradient of the input: rows of A are k long, of B n
+  NT,  ///< gradient of the weight: rows of A are m long, of B n
+};
+
+/// What multiplies.
+enum class MatrixUnits {
+  OfType,  ///< tensor cores for 16-bit types, vector units for fp32, as PyTorch does unasked
+  Tf32,    ///< fp32 products on tensor cores (torch.backends.cuda.matmul.allow_tf32)
+  Fp8,     ///< products of Linears in fp8 with a scale a tensor
+};
+
+/// Which code attends fused.
+enum class FlashVersion {
+  V1,  ///< FlashAttention 1 and Triton's of 2022 and 2023
+  V2,  ///< FlashAttention-2, also PyTorch's scaled_dot_product_attention
+  V3,  ///< FlashAttention-3 and 4, cuDNN 9: faster on Hopper; elsewhere as V2
+};
+
 /// One device kernel, or several of one class that run back to back.
 struct Kernel {
   KernelClass kernel_class = KernelClass::Memory;
@@ -92,6 +131,13 @@ struct Kernel {
   int launches = 1;  ///< kernels that eager PyTorch launches for it: host time
   Dtype dtype = Dtype::Bf16;
   bool backward = false;  ///< fused attention runs slower backward
+  // Of products:
+  GemmLayout layout = GemmLayout::TN;
+  MatrixUnits units = MatrixUnits::OfType;
+  bool fp32_accumulate = false;  ///< C is fp32 and added to: Megatron-LM's gradients of weights
+  // Of attention:
+  FlashVersion flash = FlashVersion::V2;
+  bool causal = true;
 };
 
 /// How the loss comes from the logits.
@@ -107,7 +153,8 @@ enum class ElementwiseKernels {
   Eager,       ///< the model code's own, operator by operator
   FusedNorms,  ///< Triton kernels for norms and rotary
   Liger,       ///< those and one for SwiGLU (LigerSiLUMulFunction), gradients over gate and up
-  Compiled,    ///< torch.compile: element-wise operators are computed again, not kept
+  Compiled,    ///< torch.compile: element-wise operators are fused, and computed again, not kept
+  Megatron,    ///< Megatron-LM's: bias + GELU, bias + dropout + addition, scale + mask + softmax
 };
 
 /// Whose code runs the model, where tensors differ.
@@ -126,6 +173,8 @@ struct BatchShape {
   bool dropout = false;
   LossKind loss = LossKind::Plain;
   ElementwiseKernels kernels = ElementwiseKernels::Eager;
+  FlashVersion flash = FlashVersion::V2;  ///< if flash_attention
+  MatrixUnits units = MatrixUnits::OfType;
   ModelCode code = ModelCode::Present;
   [[nodiscard]] std::int64_t tokens() const { return micro_batch * sequence; }
 };

@@ -189,8 +189,9 @@ class TorchtitanReader : public JobReader {
     strategy.gradient_clipping = section.number_or("max_norm", 1.0, 0, 1e30, listing());
     strategy.fsdp.cpu_offload = section.boolean_or("enable_cpu_offload", false, listing());
     if (section.boolean("compile").value_or(false)) {
+      strategy.compiled = true;
       reading_.notes.assumptions.emplace_back(
-          "training.compile: true: torch.compile is not simulated, kernels are eager PyTorch's.");
+          "training.compile: true: the element-wise kernels of blocks are fused; the loss is not.");
     }
     ignore(section, {"dataset", "dataset_path", "seq_len", "steps", "dtype", "gc_freq", "gc_debug",
                      "seed", "deterministic", "warmup_steps", "debug_moe_force_load_balance"});

@@ -53,11 +53,22 @@ constexpr std::array<Name<LossKind>, 3> kLosses = {{
     {LossKind::Fused, "fused"},
     {LossKind::Chunked, "chunked"},
 }};
-constexpr std::array<Name<ElementwiseKernels>, 4> kKernels = {{
+constexpr std::array<Name<ElementwiseKernels>, 5> kKernels = {{
     {ElementwiseKernels::Eager, "eager"},
     {ElementwiseKernels::FusedNorms, "fused_norms"},
     {ElementwiseKernels::Liger, "liger"},
     {ElementwiseKernels::Compiled, "compiled"},
+    {ElementwiseKernels::Megatron, "megatron"},
+}};
+constexpr std::array<Name<FlashVersion>, 3> kFlashVersions = {{
+    {FlashVersion::V1, "1"},
+    {FlashVersion::V2, "2"},
+    {FlashVersion::V3, "3"},
+}};
+constexpr std::array<Name<MatrixUnits>, 3> kMatrixUnits = {{
+    {MatrixUnits::OfType, "default"},
+    {MatrixUnits::Tf32, "tf32"},
+    {MatrixUnits::Fp8, "fp8"},
 }};
 constexpr std::array<Name<ConfigMode>, 3> kConfigModes = {{
     {ConfigMode::Auto, "auto"},
@@ -295,6 +306,12 @@ LossKind parse_loss(const std::string& text, const std::string& flag) {
 ElementwiseKernels parse_kernels(const std::string& text, const std::string& flag) {
   return parse_name(kKernels, text, flag);
 }
+FlashVersion parse_flash_version(const std::string& text, const std::string& flag) {
+  return parse_name(kFlashVersions, text, flag);
+}
+MatrixUnits parse_matrix_units(const std::string& text, const std::string& flag) {
+  return parse_name(kMatrixUnits, text, flag);
+}
 ModelCode parse_transformers_version(const std::string& text, const std::string& flag) {
   constexpr int kFirstPresent = 46;  // 4.46: every model's loss is ForCausalLMLoss or its like
   int minor = -1;
@@ -380,6 +397,8 @@ Dtype model_dtype(Precision precision) {
 BatchShape trained_batch(BatchShape batch, const Strategy& strategy) {
   batch.micro_batch = strategy.micro_batch;
   batch.compute = model_dtype(strategy.precision);
+  if (strategy.tf32) batch.units = MatrixUnits::Tf32;
+  if (strategy.compiled) batch.kernels = ElementwiseKernels::Compiled;
   if (strategy.liger_kernel) {
     batch.loss = LossKind::Chunked;
     batch.kernels = ElementwiseKernels::Liger;

@@ -248,6 +248,8 @@ struct Strategy {
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
   /// Share of the blocks that are recomputed, where blocks are: `recomputes_block`.
   double checkpointed_share = 1;
+  bool compiled = false;         ///< torch.compile: see `trained_batch`
+  bool tf32 = false;             ///< the Trainer's tf32: likewise
   bool liger_kernel = false;     ///< the Trainer's use_liger_kernel: see `trained_batch`
   bool throughput_timer = true;  ///< timers.throughput: device synchronise each micro batch (0.7)
   bool comms_logger = false;     ///< device synchronise after each collective (0.7)
@@ -361,8 +363,12 @@ struct TrainingFlags {
                                                      const std::string& flag);
 /// "plain", "fused" or "chunked".
 [[nodiscard]] LossKind parse_loss(const std::string& text, const std::string& flag);
-/// "eager", "fused_norms", "liger" or "compiled".
+/// "eager", "fused_norms", "liger", "compiled" or "megatron".
 [[nodiscard]] ElementwiseKernels parse_kernels(const std::string& text, const std::string& flag);
+/// "1", "2" or "3".
+[[nodiscard]] FlashVersion parse_flash_version(const std::string& text, const std::string& flag);
+/// "default", "tf32" or "fp8".
+[[nodiscard]] MatrixUnits parse_matrix_units(const std::string& text, const std::string& flag);
 /// Of transformers: "4.57" or "4.45" and their like.
 [[nodiscard]] ModelCode parse_transformers_version(const std::string& text,
                                                    const std::string& flag);

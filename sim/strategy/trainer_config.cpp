@@ -254,7 +254,7 @@ class TrainerReader {
     if (!bf16 && fp16) key = "fp16";
     set_precision(reading_, key, "precision", precision, kDefault);
     precision_key_ = key;
-    static_cast<void>(root_.boolean("tf32"));
+    reading_.strategy.tf32 = root_.boolean("tf32").value_or(false);
     root_.list_if_set("tf32");
     if (root_.boolean("pure_bf16").value_or(false)) {  // LLaMA-Factory: bf16 weights, no fp32 ones
       set_not_simulated(reading_, root_, "pure_bf16", "training without fp32 weights");
@@ -310,8 +310,9 @@ class TrainerReader {
 
   void note_compilation() {
     if (!root_.boolean("torch_compile").value_or(false)) return;
+    reading_.strategy.compiled = true;
     reading_.notes.assumptions.emplace_back(
-        "torch_compile: compiled kernels are not simulated, eager ones are.");
+        "torch_compile: the element-wise kernels of blocks are fused; the loss is not.");
   }
 
   // ---- DDP (transformers/trainer.py, _wrap_model) ----

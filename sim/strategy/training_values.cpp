@@ -187,6 +187,8 @@ Strategy finished_with(TrainingReading& reading, Strategy deepspeed) {
   prepend(deepspeed.assumptions, own.assumptions);
   prepend(deepspeed.warnings, own.warnings);
   deepspeed.liger_kernel = own.liger_kernel;
+  deepspeed.compiled = own.compiled;
+  deepspeed.tf32 = own.tf32;
   if (own.not_simulated) deepspeed.not_simulated = own.not_simulated;
   return deepspeed;
 }

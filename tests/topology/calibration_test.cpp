@@ -312,6 +312,29 @@ TEST(CalibrationFile, ByHand) {
   EXPECT_EQ(calibration.collectives[0].machine.gpu, "A100-SXM4-40");
 }
 
+std::string kernels_text(const std::string& gpu, const std::string& products) {
+  return R"({"version": 1, "kernels": [{"gpu": ")" + gpu + R"(", "products": )" + products + "}]}";
+}
+
+const char* const kProducts = R"({"e0": 0.7, "k0": 150, "p64": 0.8, "fp32_accumulate": 0.95)";
+
+TEST(CalibrationFile, KernelsByHand) {
+  const Calibration calibration = parse_calibration(
+      kernels_text("A100-PCIe-80",
+                   std::string(kProducts) + R"(, "measured": [[4096, 1536, 5120, "NT", 787]]})"),
+      "c.json");
+  EXPECT_TRUE(calibration.collectives.empty());
+  ASSERT_EQ(calibration.kernels.size(), 1U);
+  const CalibratedKernels& kernels = calibration.kernels.front();
+  EXPECT_EQ(kernels.gpu, "A100-PCIe-80");
+  ASSERT_TRUE(kernels.products);
+  EXPECT_EQ(*kernels.products,
+            (CalibratedProducts{0.7, 150, 0.8, 0.95, {{4096, 1536, 5120, GemmLayout::NT, 787}}}));
+  EXPECT_FALSE(kernels.forward);
+  const Calibration again = parse_calibration(calibration_text(calibration), "c.json");
+  EXPECT_EQ(again.kernels, calibration.kernels);
+}
+
 struct BadFile {
   const char* name;
   std::string text;
@@ -370,6 +393,17 @@ INSTANTIATE_TEST_SUITE_P(
                            R"(, "residuals": {"fitted": {"sizes": [1024, 2048], "errors": [0],
    "median": 0, "p90": 0, "worst": 0}})"),
                 "c.json:4:152: collectives[0].residuals.fitted.errors: found 1 errors of 2 sizes"},
+        BadFile{"gpu", kernels_text("A100-PCI-80", std::string(kProducts) + "}"),
+                "c.json:1:36: kernels[0].gpu: unknown GPU \"A100-PCI-80\"; did you mean "
+                "\"A100-PCIe-80\"?"},
+        BadFile{"share", kernels_text("A100-PCIe-80", R"({"e0": 1.7})"),
+                "c.json:1:71: kernels[0].products.e0: found 1.7, expected a number from 0.01 to 1"},
+        BadFile{
+            "layout",
+            kernels_text("A100-PCIe-80",
+                         std::string(kProducts) + R"(, "measured": [[16, 16, 16, "TT", 500]]})"),
+            "c.json:1:137: kernels[0].products.measured: expected [m, n, k, \"TN\" or \"NN\" or "
+            "\"NT\", permille of peak], whole numbers from 1"},
         BadFile{"json", "version: 1", "c.json:1:1: Syntax error: value, object or array expected"}),
     [](const auto& file) { return std::string(file.param.name); });
 

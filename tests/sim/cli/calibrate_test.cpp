@@ -72,7 +72,41 @@ TEST(Calibrate, AnotherMachineIsAWarning) {
   EXPECT_THAT(warnings[0]["message"].asString(), HasSubstr("A100-SXM4-40, not H100-SXM5-80"));
 }
 
+const std::string kTable = std::string(ZEROSIM_TEST_DATA) + "/measured/gemm_extract.csv";
+
+// Kernels of the A100-PCIe board, fitted anew, hold for a node of A100-SXM4 and are told.
+TEST(Calibrate, KernelsToo) {
+  const std::string file = temporary("kernels.json");
+  const Outcome fitted = run_zerosim({"calibrate", kTable, "-o", file});
+  EXPECT_EQ(fitted.exit_code, 0) << fitted.error;
+  EXPECT_THAT(fitted.out, HasSubstr("wrote " + file + ": kernels of 2 GPUs"));
+  std::vector<std::string> arguments = {"run",         "--model",      "gpt2", "--cluster",
+                                        "dgx-a100-40", "--strategies", "ddp"};
+  const double plain = zerosim_json(arguments).root()["strategies"][0]["time"]["step"].asDouble();
+  arguments.insert(arguments.end(), {"--calibration", file});
+  const JsonDocument calibrated = zerosim_json(arguments);
+  const double step = calibrated.root()["strategies"][0]["time"]["step"].asDouble();
+  EXPECT_NE(step, plain);
+  EXPECT_NEAR(step, plain, 0.05 * plain);
+  EXPECT_THAT(to_text(calibrated.root()),
+              HasSubstr("products and attention as measured on A100-PCIe-80 (" + file + ")"));
+  const Outcome validated = run_zerosim({"validate", "kernels", kTable, "--calibration", file});
+  EXPECT_EQ(validated.exit_code, 0) << validated.error;
+  std::filesystem::remove(file);
+}
+
 TEST(Calibrate, BadInputIsOneError) {
+  const Outcome mixed = run_zerosim({"calibrate", kLog, kTable});
+  EXPECT_EQ(mixed.exit_code, 2);
+  EXPECT_THAT(mixed.error, HasSubstr("found tables of kernels (.csv) among logs of nccl-tests"));
+  const Outcome units = run_zerosim({"run", "--model", "gpt2", "--cluster", "dgx-a100-40",
+                                     "--strategies", "ddp", "--matmul", "fp9"});
+  EXPECT_EQ(units.exit_code, 2);
+  EXPECT_THAT(units.error, HasSubstr("did you mean \"fp8\"?"));
+  const Outcome no_fp8 = run_zerosim({"run", "--model", "gpt2", "--cluster", "dgx-a100-40",
+                                      "--strategies", "ddp", "--matmul", "fp8"});
+  EXPECT_EQ(no_fp8.exit_code, 2);
+  EXPECT_THAT(no_fp8.error, HasSubstr("GPU \"A100-SXM4-40\" has no fp8 products"));
   const Outcome word = run_zerosim({"calibrate", kLog, "--hold-out", "half"});
   EXPECT_EQ(word.exit_code, 2);
   const Outcome missing = run_zerosim({"run", "--model", "gpt2", "--cluster", "dgx-a100-40",

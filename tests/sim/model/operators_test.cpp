@@ -84,6 +84,146 @@ TEST(OperatorCost, RmsNormMovesWhatEightEagerKernelsMove) {
   EXPECT_EQ(total(cost_of(small_llama(), "model.norm", fp32).forward), Bytes(28 * 16 * 32));
 }
 
+int launches(const std::vector<Kernel>& kernels) {
+  int sum = 0;
+  for (const Kernel& kernel : kernels) sum += kernel.launches;
+  return sum;
+}
+
+BatchShape with_kernels(ElementwiseKernels kernels) {
+  BatchShape batch = kBatch;
+  batch.kernels = kernels;
+  return batch;
+}
+
+/// Of all operators of a kind.
+OperatorCost sum_of(const Model& model, OperatorKind kind, const BatchShape& batch) {
+  OperatorCost sum;
+  for (const Operator& op : model.operators) {
+    if (op.kind != kind) continue;
+    const OperatorCost cost = operator_cost(model, op, batch);
+    sum.forward.insert(sum.forward.end(), cost.forward.begin(), cost.forward.end());
+    sum.backward_input.insert(sum.backward_input.end(), cost.backward_input.begin(),
+                              cost.backward_input.end());
+  }
+  return sum;
+}
+
+// T = 16, hidden 32, x = 2. Fused: the norm reads and writes (2 x), backward reads its input and
+// the gradient and writes one (3 x), each with 4 B of statistics a token.
+TEST(OperatorCost, FusedRmsNormMovesItsInputAndOutput) {
+  for (const auto kernels :
+       {ElementwiseKernels::FusedNorms, ElementwiseKernels::Liger, ElementwiseKernels::Compiled}) {
+    const OperatorCost cost = cost_of(small_llama(), "model.norm", with_kernels(kernels));
+    EXPECT_EQ(total(cost.forward), Bytes(16 * 32 * 4 + 16 * 4));
+    EXPECT_EQ(total(cost.backward_input), Bytes(16 * 32 * 6 + 16 * 4));
+    EXPECT_EQ(launches(cost.forward), 1);
+  }
+}
+
+// Width 48. Eager: silu 2 x, its gradient 3 x; the product 3 x, its gradient 6 x. One kernel: 3 x
+// and 5 x. The norms' fused kernels alone leave SwiGLU as it is.
+TEST(OperatorCost, SwigluOfOneKernel) {
+  const Model model = small_llama();
+  const auto bytes = [&](ElementwiseKernels kernels, bool backward) {
+    Bytes sum;
+    for (const OperatorKind kind : {OperatorKind::Activation, OperatorKind::Multiply}) {
+      const OperatorCost cost = sum_of(model, kind, with_kernels(kernels));
+      sum += total(backward ? cost.backward_input : cost.forward);
+    }
+    return sum;
+  };
+  const std::int64_t elements = std::int64_t{16} * 48;
+  EXPECT_EQ(bytes(ElementwiseKernels::Eager, false), Bytes(elements * 2 * 5));
+  EXPECT_EQ(bytes(ElementwiseKernels::Eager, true), Bytes(elements * 2 * 9));
+  EXPECT_EQ(bytes(ElementwiseKernels::FusedNorms, false), Bytes(elements * 2 * 5));
+  for (const auto kernels : {ElementwiseKernels::Liger, ElementwiseKernels::Compiled}) {
+    EXPECT_EQ(bytes(kernels, false), Bytes(elements * 2 * 3));
+    EXPECT_EQ(bytes(kernels, true), Bytes(elements * 2 * 5));
+  }
+}
+
+// Two additions of 16 x 32 elements: eager 3 x each way; compiled they are part of the norms'
+// kernels, 2 x forward and x backward, without launches.
+TEST(OperatorCost, CompiledAdditionsArePartOfNorms) {
+  const Model model = small_llama();
+  const OperatorCost eager = sum_of(model, OperatorKind::ResidualAdd, kBatch);
+  EXPECT_EQ(total(eager.forward), Bytes(2 * 16 * 32 * 2 * 3));
+  const OperatorCost compiled =
+      sum_of(model, OperatorKind::ResidualAdd, with_kernels(ElementwiseKernels::Compiled));
+  EXPECT_EQ(total(compiled.forward), Bytes(2 * 16 * 32 * 2 * 2));
+  EXPECT_EQ(total(compiled.backward_input), Bytes(2 * 16 * 32 * 2));
+  EXPECT_EQ(launches(compiled.forward), 0);
+}
+
+// The scores of 4 heads: 16 x 8 x 4 = 512. GPT-2's, unfused: scale and mask 8 B, softmax 4 B;
+// Megatron's one kernel 4 B, backward 6 B.
+TEST(OperatorCost, MegatronsSoftmax) {
+  const Model model = load_model("gpt2");
+  BatchShape batch = with_kernels(ElementwiseKernels::Megatron);
+  batch.flash_attention = false;
+  const auto softmax = [&](bool backward) {
+    Bytes sum;
+    for (const Operator& op : model.operators) {
+      if (op.kind != OperatorKind::Attention) continue;
+      const OperatorCost cost = operator_cost(model, op, batch);
+      for (const Kernel& kernel : backward ? cost.backward_input : cost.forward) {
+        if (kernel.kernel_class == KernelClass::Memory) sum += kernel.bytes;
+      }
+      break;
+    }
+    return sum;
+  };
+  const std::int64_t scores = std::int64_t{16} * 8 * 12;  // heads of gpt2
+  EXPECT_EQ(softmax(false), Bytes(scores * 4));
+  EXPECT_EQ(softmax(true), Bytes(scores * 6));
+  batch.kernels = ElementwiseKernels::Eager;
+  EXPECT_EQ(softmax(false), Bytes(scores * (8 + 4)));
+}
+
+// V = 100, T = 16, bf16 logits cast to fp32 (6 B). Plain: log-softmax reads and writes fp32, 14 B;
+// backward zeros, the gradient of log-softmax (read twice, written), the cast: 4 + 12 + 6. Fused:
+// reads, 10 B; reads and writes, and the cast, 14 B. Chunked: two reads and a write of bf16, no
+// backward. Older code shifts by a copy: 8 B each way.
+TEST(OperatorCost, KernelsOfTheLoss) {
+  const Model model = small_llama();
+  BatchShape batch = kBatch;
+  const auto bytes = [&](LossKind loss, bool backward) {
+    batch.loss = loss;
+    const OperatorCost cost = sum_of(model, OperatorKind::CrossEntropy, batch);
+    return total(backward ? cost.backward_input : cost.forward).count() / (16 * 100);
+  };
+  EXPECT_EQ(bytes(LossKind::Plain, false), 14);
+  EXPECT_EQ(bytes(LossKind::Plain, true), 22);
+  EXPECT_EQ(bytes(LossKind::Fused, false), 10);
+  EXPECT_EQ(bytes(LossKind::Fused, true), 14);
+  EXPECT_EQ(bytes(LossKind::Chunked, false), 6);
+  EXPECT_EQ(bytes(LossKind::Chunked, true), 0);
+  batch.code = ModelCode::TransformersOld;
+  EXPECT_EQ(bytes(LossKind::Plain, false), 22);
+  EXPECT_EQ(bytes(LossKind::Plain, true), 30);
+}
+
+// gate_proj 32 x 48 on 16 tokens: input and weight are read twice and written as fp8, 5 B an
+// element, then read as one byte; so is the gradient of the output. Compiled: 3 B for what a kernel
+// has just made. The head stays as it is.
+TEST(OperatorCost, Fp8CastsBothOperands) {
+  const Model model = small_llama();
+  BatchShape batch = kBatch;
+  batch.units = MatrixUnits::Fp8;
+  const OperatorCost cost = cost_of(model, "model.layers.0.mlp.gate_proj", batch);
+  ASSERT_THAT(cost.forward, SizeIs(3));
+  EXPECT_EQ(cost.forward[0].bytes, Bytes(16 * 32 * 5));
+  EXPECT_EQ(cost.forward[1].bytes, Bytes(32 * 48 * 5));
+  EXPECT_EQ(cost.forward[2].units, MatrixUnits::Fp8);
+  EXPECT_EQ(cost.forward[2].bytes, Bytes(16 * 32 + 32 * 48 + 16 * 48 * 2));
+  EXPECT_EQ(cost.backward_input.front().bytes, Bytes(16 * 48 * 5));
+  batch.kernels = ElementwiseKernels::Compiled;
+  EXPECT_EQ(cost_of(model, "model.layers.0.mlp.gate_proj", batch).forward[0].bytes,
+            Bytes(16 * 32 * 3));
+  EXPECT_EQ(cost_of(model, "lm_head", batch).forward.front().units, MatrixUnits::OfType);
+}
+
 TEST(OperatorCost, FlashAttentionBytes) {
   const Model model = small_llama();
   const Operator* attention = nullptr;

@@ -100,7 +100,7 @@ TEST(Torchtitan, Errors) {
       "releases, expected it in the section parallelism");
   EXPECT_THAT(
       read("training:\n  local_batch_size: 1\n  compile: true\nparallelism: {}\n").assumptions,
-      testing::Contains(HasSubstr("torch.compile is not simulated")));
+      testing::Contains(HasSubstr("element-wise kernels of blocks are fused")));
   EXPECT_THAT(read(head + "  tensor_parallel_degree: 2\n").not_simulated->what(),
               HasSubstr("tensor_parallel_degree: zerosim does not simulate tensor"));
   EXPECT_EQ(
