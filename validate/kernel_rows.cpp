@@ -88,7 +88,7 @@ std::int64_t number_after(const Row& row, const std::string& column, std::string
     std::from_chars(begin, text.data() + text.size(), value);
   }
   if (value < 1 || value > static_cast<std::int64_t>(kLargestSize)) {
-    row.fail(column, format("found \"{}\", expected \"{}\" and a positive number", text, key));
+    row.fail(column, format(R"(found "{}", expected "{}" and a positive number)", text, key));
   }
   return value;
 }
@@ -119,7 +119,7 @@ GemmLayout layout_of(const Row& row) {
     if (words.find(name) != std::string::npos) return layout;
   }
   row.fail("layout",
-           format("found \"{}\", expected \"b=1 TN accumulate=False out=bf16\" or NN, NT", words));
+           format(R"(found "{}", expected "b=1 TN accumulate=False out=bf16" or NN, NT)", words));
 }
 
 /// C[m,n] = A[m,k] B[k,n], `matrices` of them, m being all rows together.

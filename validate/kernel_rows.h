@@ -44,7 +44,7 @@ struct MeasuredKernel {
   std::string group;  ///< GPU, kind, layout and type: "A100-PCIe-80 gemm TN bf16"
   const GpuSpec* gpu = nullptr;
   std::vector<Kernel> kernels;  ///< one after the other
-  Seconds time;                 ///< of all
+  Seconds time{0};              ///< of all
   double rate = 0;              ///< share of the peak that the table counts against
   bool is_search = false;       ///< the best of a search (MAMF): what e0 comes from, not a test
 };
