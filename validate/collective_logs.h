@@ -114,7 +114,7 @@ struct CollectiveTolerance {
 /// median, p90, worst}, logs: [{name, operation, operation_from, ranks, ranks_from, nodes,
 /// nccl_version, cluster, machine_class, why, notes, assumptions, summary}], operations: [...],
 /// machines: [{name, logs, count, skipped, median, p90, worst}], warnings: [{code, message}],
-/// assumptions}. Rows below 1 KiB are `skipped`,
+/// assumptions}; the command adds `exceeded`. Rows below 1 KiB are `skipped`,
 /// with their figures.
 [[nodiscard]] JsonValue collectives_json(const CollectiveValidation& validation);
 

@@ -376,8 +376,7 @@ std::string index_error(const std::string& rows) {
   try {
     static_cast<void>(read_log_index(folder.string()));
   } catch (const TraceError& error) {
-    const std::string what = error.what();
-    return what.substr(what.rfind('/') + 1);
+    return std::string(error.what()).substr(folder.string().size() + 1);
   }
   return "none";
 }
