@@ -293,8 +293,8 @@ TEST(NcclChannels, BothPartsOfEachKindOfGroup) {
 }
 
 TEST(NcclNet, Sockets) {
-  // TCP: no adapter gets more than 9 GB/s; through host memory, 24 GB/s that two GPUs share and the
-  // way up carries twice, it is 6. 75 us a step more, no LL128.
+  // TCP: no adapter gets more than 9 GB/s; through host memory, 25 GB/s that two GPUs share and the
+  // way up carries twice, it is 6.25. 75 us a step more, no LL128.
   for (const char* text : {"NCCL_IB_DISABLE=1", "NCCL_NET=Socket", "NCCL_NET=socket"}) {
     const Told told = with(text, "dgx-a100-80", 2);
     const double host = link_capacity(told.cluster, Kind::HostToDevice).gb_per_second();
@@ -302,20 +302,21 @@ TEST(NcclNet, Sockets) {
     EXPECT_NEAR(busbw(told.cluster, kGather, Kind::Network), 8 * host / 2, 0.01);
     EXPECT_FALSE(is_available(told.cluster, kReduce, Algorithm::Ring, Protocol::LowLatency128));
     EXPECT_THAT(told.sentences.front(),
-                HasSubstr("adapters talk by TCP through host memory, 6 GB/s each, 75 us more"));
+                HasSubstr("adapters talk by TCP through host memory, 6.25 GB/s each, 75 us more"));
   }
   EXPECT_THAT(with("NCCL_NET=IB", "dgx-a100-80", 2).sentences.front(),
               HasSubstr("changes nothing here"));
 }
 
-/// Alone, of the whole cluster.
-Seconds time_with(const char* text, const char* machine, CollectiveOp op, Bytes size) {
-  const Cluster cluster = with(text, machine, 2).cluster;
+/// Alone, of the whole cluster, by rings.
+Seconds time_with(const std::string& text, const char* machine, CollectiveOp op, Bytes size) {
+  const Cluster cluster = with(text + "\nNCCL_ALGO=Ring\nNCCL_PROTO=Simple", machine, 2).cluster;
   return cost_of(cluster, op, size).idle_time(cluster);
 }
 
 // GPUDirect, then host memory with the adapters' own transport, then sockets; TCPX is sockets that
-// leave payloads on the GPU.
+// leave payloads on the GPU. (Of one algorithm: NCCL chooses by peaks and latencies, and may choose
+// better by chance where it believes a network to be slow.)
 TEST(NcclNet, SocketsAreNeverTheFasterWay) {
   for (const char* machine :
        {"dgx-a100-80", "dgx-h100", "aws-p5", "aws-p4d", "gcp-a3-high", "gcp-a3-mega"}) {
@@ -324,7 +325,7 @@ TEST(NcclNet, SocketsAreNeverTheFasterWay) {
         const Seconds own = time_with("", machine, op, Bytes(size));
         const Seconds staged = time_with("NCCL_NET_GDR_LEVEL=LOC", machine, op, Bytes(size));
         const Seconds sockets = time_with("NCCL_NET=Socket", machine, op, Bytes(size));
-        EXPECT_LE(own, staged) << machine << " " << size;
+        EXPECT_LE(own, staged * (1 + 1e-9)) << machine << " " << size;
         EXPECT_LE(staged, sockets * (1 + 1e-9)) << machine << " " << size;
       }
     }
@@ -340,8 +341,8 @@ TEST(NcclNet, SocketsOfAFile) {
         "t.json");
     return usable_nic_bandwidth(cluster).gb_per_second();
   };
-  EXPECT_NEAR(usable(""), 6, 1e-9);
-  EXPECT_NEAR(usable(R"(, "efficiency": 0.5)"), 9, 1e-9);  // 12.5, but that no sockets reach it
+  EXPECT_NEAR(usable(""), 6.25, 1e-9);
+  EXPECT_NEAR(usable(R"(, "efficiency": 0.5)"), 12.5, 1e-9);  // measured, as somebody says
   EXPECT_NEAR(usable(R"(, "bandwidth": "25Gb/s")"), 0.85 * 3.125, 1e-9);
 }
 
@@ -387,8 +388,8 @@ TEST(NcclHca, FewerAdaptersAreSlower) {
 }
 
 TEST(NcclGdr, OffMeansHostMemory) {
-  // Two GPUs and two adapters below each switch. Copies between host and GPU reach 24 GB/s, which
-  // two GPUs share; the way up carries what adapters write, too: 6 of 24 GB/s an adapter.
+  // Two GPUs and two adapters below each switch. Copies between host and GPU reach 25 GB/s, which
+  // two GPUs share; the way up carries what adapters write, too: 6.25 of 24 GB/s an adapter.
   const Cluster usual = with("", "dgx-a100-80", 2).cluster;
   const double host = link_capacity(usual, Kind::HostToDevice).gb_per_second();
   const Told told = with("NCCL_NET_GDR_LEVEL=LOC", "dgx-a100-80", 2);

@@ -180,7 +180,7 @@ TEST(TopoShowCommand, TellsMicroBatches) {
 
 // Parameters cut at partition borders make classes: they are a model's.
 TEST(TopoShowCommand, SaysWhoseClassesTheyAre) {
-  std::vector<std::string> arguments = {"topo",       "show",         "--classes", "--cluster",
+  std::vector<std::string> arguments = {"topo",        "show",         "--classes", "--cluster",
                                         "dgx-a100-80", "--strategies", "zero2"};
   const auto text = [&] { return run_zerosim(arguments).out; };
   EXPECT_THAT(text(), HasSubstr("classes of gpt2, as --model is not given"));
