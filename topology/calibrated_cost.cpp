@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "sim/base/text.h"
+#include "topology/collective_change.h"
 #include "topology/gpu.h"
+#include "topology/nccl_graph.h"
 #include "topology/node_file.h"
 
 namespace zerosim {
@@ -25,7 +28,19 @@ std::string difference(const MeasuredMachine& measured, const Cluster& cluster, 
                   measured.nic_bandwidth.gb_per_second(), here.nics,
                   here.nic_bandwidth.gb_per_second());
   }
+  if (measured.network && measured.network != here.network) {
+    return format("{} between nodes, not {}", to_string(*measured.network),
+                  to_string(*here.network));
+  }
   return "";
+}
+
+/// The cluster as entry `i` was measured; null: it cannot be.
+const Cluster* measured_cluster(const Calibration& calibration, std::size_t i,
+                                const Cluster& cluster) {
+  if (calibration.measured_on.empty()) return &cluster;
+  const std::optional<Cluster>& own = calibration.measured_on.at(i);
+  return own ? &*own : nullptr;
 }
 
 bool is_alike(const CalibratedCollective& entry, const Cluster& cluster) {
@@ -58,13 +73,19 @@ std::pair<double, double> distance(const CalibratedCollective& entry,
           std::abs(std::log(static_cast<double>(entry.nodes) / group.nodes))};
 }
 
+/// That were fitted; repeated rows of a log bring nothing new.
+std::size_t different_sizes(const CalibratedCollective& entry) {
+  const std::vector<Bytes>& sizes = entry.fitted_residuals.sizes;
+  return std::set<Bytes>(sizes.begin(), sizes.end()).size();
+}
+
 /// Whether `a` is to be preferred to `b` for this group.
 bool is_nearer(const CalibratedCollective& a, const CalibratedCollective& b,
                const CollectiveGroup& group) {
   if (distance(a, group) != distance(b, group)) return distance(a, group) < distance(b, group);
   const bool launched_alike = a.launch == group.launch;
   if (launched_alike != (b.launch == group.launch)) return launched_alike;
-  return a.fitted_residuals.sizes.size() > b.fitted_residuals.sizes.size();
+  return different_sizes(a) > different_sizes(b);
 }
 
 /// Delay and transfer, which `CollectiveCost::idle_time` sums.
@@ -124,21 +145,36 @@ Bytes within_fitted(Bytes size, const CalibratedCollective& entry) {
   return sizes.empty() ? size : std::clamp(size, sizes.front(), sizes.back());
 }
 
-/// What the entry's group takes of what the model says of it.
-struct Ratios {
-  double delay = 1;
-  double transfer = 1;
-};
+/// The model's `cost`, multiplied by what the entry's group took of what the model says of it.
+Parts scaled_parts(const CalibrationMatch& match, Bytes size, Parts cost) {
+  const CalibratedCollective& entry = *match.entry;
+  const Parts line = line_parts(entry.line, entry.operation, size, entry.ranks);
+  const CollectiveCost model =
+      collective_cost(*match.measured_on, entry.operation, size, group_of(entry));
+  const Parts parts = parts_of(model, *match.measured_on);
+  if (parts.delay > Seconds(0)) cost.delay *= line.delay / parts.delay;
+  if (parts.transfer > Seconds(0)) cost.transfer *= line.transfer / parts.transfer;
+  return cost;
+}
 
-Ratios ratios_of(const CalibratedCollective& entry, const Cluster& cluster, Bytes size) {
-  const Bytes fitted = within_fitted(size, entry);
-  const Parts line = line_parts(entry.line, entry.operation, fitted, entry.ranks);
-  const CollectiveCost model = collective_cost(cluster, entry.operation, fitted, group_of(entry));
-  const Parts parts = parts_of(model, cluster);
-  Ratios ratios;
-  if (parts.delay > Seconds(0)) ratios.delay = line.delay / parts.delay;
-  if (parts.transfer > Seconds(0)) ratios.transfer = line.transfer / parts.transfer;
-  return ratios;
+/// The nearest entry; its kind is Exact if its group is this one, whatever the environments.
+CalibrationMatch nearest(const Calibration& calibration, const Cluster& cluster, CollectiveOp op,
+                         const CollectiveGroup& group) {
+  CalibrationMatch match;
+  for (std::size_t i = 0; i < calibration.collectives.size(); ++i) {
+    const CalibratedCollective& entry = calibration.collectives[i];
+    const bool same_reach = (entry.nodes == 1) == (group.nodes == 1);
+    if (entry.operation != op || !same_reach) continue;
+    const Cluster* measured_on = measured_cluster(calibration, i, cluster);
+    if (measured_on == nullptr || !is_alike(entry, *measured_on)) continue;
+    if (match.entry != nullptr && !is_nearer(entry, *match.entry, group)) continue;
+    match.entry = &entry;
+    match.measured_on = measured_on;
+  }
+  if (match.entry == nullptr) return match;
+  match.kind = is_of(*match.entry, cluster, group) ? CalibrationMatch::Kind::Exact
+                                                   : CalibrationMatch::Kind::Scaled;
+  return match;
 }
 
 std::string in_words(CollectiveOp op, const CollectiveGroup& group) {
@@ -149,22 +185,20 @@ std::string in_words(CollectiveOp op, const CollectiveGroup& group) {
 }
 
 std::string origin(const CalibratedCollective& entry) {
-  return entry.log.empty() ? entry.machine.name : format("{}, {}", entry.machine.name, entry.log);
+  std::string text = entry.machine.name;
+  if (!entry.log.empty()) text += ", " + entry.log;
+  if (!entry.environment.empty()) text += ", with " + join(entry.environment, " ");
+  return text;
 }
 
 }  // namespace
 
 CalibrationMatch calibration_match(const Calibration& calibration, const Cluster& cluster,
                                    CollectiveOp op, const CollectiveGroup& group) {
-  CalibrationMatch match;
-  for (const CalibratedCollective& entry : calibration.collectives) {
-    const bool same_reach = (entry.nodes == 1) == (group.nodes == 1);
-    if (entry.operation != op || !same_reach || !is_alike(entry, cluster)) continue;
-    if (match.entry == nullptr || is_nearer(entry, *match.entry, group)) match.entry = &entry;
-  }
-  if (match.entry != nullptr) {
-    match.kind = is_of(*match.entry, cluster, group) ? CalibrationMatch::Kind::Exact
-                                                     : CalibrationMatch::Kind::Scaled;
+  CalibrationMatch match = nearest(calibration, cluster, op, group);
+  if (match.kind == CalibrationMatch::Kind::Exact && match.measured_on != &cluster &&
+      !costs_alike(*match.measured_on, cluster, op, group)) {
+    match.kind = CalibrationMatch::Kind::Scaled;
   }
   return match;
 }
@@ -173,19 +207,14 @@ CollectiveCost calibrated_cost(const Calibration& calibration, const Cluster& cl
                                CollectiveOp op, Bytes size, const CollectiveGroup& group) {
   CollectiveCost cost = collective_cost(cluster, op, size, group);
   if (group.ranks == 1 || size == Bytes(0)) return cost;
-  const CalibrationMatch match = calibration_match(calibration, cluster, op, group);
-  switch (match.kind) {
-    case CalibrationMatch::Kind::None:
-      break;
-    case CalibrationMatch::Kind::Exact:
-      set_parts(line_parts(match.entry->line, op, size, group.ranks), cluster, cost);
-      break;
-    case CalibrationMatch::Kind::Scaled: {
-      const Ratios ratios = ratios_of(*match.entry, cluster, size);
-      const Parts model = parts_of(cost, cluster);
-      set_parts({ratios.delay * model.delay, ratios.transfer * model.transfer}, cluster, cost);
-      break;
-    }
+  const CalibrationMatch match = nearest(calibration, cluster, op, group);
+  if (match.kind == CalibrationMatch::Kind::None) return cost;
+  const bool same_group = match.kind == CalibrationMatch::Kind::Exact;
+  if (same_group && match.measured_on == &cluster) {
+    set_parts(line_parts(match.entry->line, op, size, group.ranks), cluster, cost);
+  } else {
+    const Bytes compared = same_group ? size : within_fitted(size, *match.entry);
+    set_parts(scaled_parts(match, compared, parts_of(cost, cluster)), cluster, cost);
   }
   return cost;
 }
@@ -205,20 +234,31 @@ std::string calibration_note(const Calibration& calibration, const Cluster& clus
     return format("calibration {}: {} as measured ({}){}", calibration.file, what, origin(entry),
                   gpu);
   }
+  if (is_of(entry, cluster, group)) {
+    return format(
+        "calibration {}: {} as measured ({}), changed as the model is by the job's "
+        "environment{}",
+        calibration.file, what, origin(entry), gpu);
+  }
   return format("calibration {}: {} by the model, scaled as {} were measured ({}){}",
                 calibration.file, what, in_words(op, group_of(entry)), origin(entry), gpu);
 }
 
 std::vector<std::string> foreign_machines(const Calibration& calibration, const Cluster& cluster) {
   std::vector<std::string> sentences;
-  for (const CalibratedCollective& entry : calibration.collectives) {
+  for (std::size_t i = 0; i < calibration.collectives.size(); ++i) {
+    const CalibratedCollective& entry = calibration.collectives[i];
     const int nodes = cluster.nodes == 1 ? 1 : entry.nodes;
     MeasuredMachine measured = entry.machine;
     if (nodes == 1) {
       measured.nics = 0;
       measured.nic_bandwidth = {};
+      measured.network.reset();
     }
-    const std::string why = difference(measured, cluster, nodes);
+    const Cluster* measured_on = measured_cluster(calibration, i, cluster);
+    const std::string why = measured_on == nullptr
+                                ? join(entry.environment, " ") + " leaves GPUs no way here"
+                                : difference(measured, *measured_on, nodes);
     if (why.empty()) continue;
     std::string sentence = format("calibration {}: measurements of {} are not used: {}",
                                   calibration.file, entry.machine.name, why);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include "sim/base/error.h"
@@ -11,6 +10,7 @@
 #include "sim/base/text.h"
 #include "topology/gpu.h"
 #include "topology/json_reading.h"
+#include "topology/nccl_graph.h"
 #include "topology/node_file.h"
 
 namespace zerosim {
@@ -18,7 +18,6 @@ namespace {
 
 constexpr int kVersion = 1;
 constexpr std::int64_t kMostRanks = kMaxGpusPerNode * kMaxNodes;
-constexpr double kLargestExponent = 0.9;
 /// What a file can hold: its steps are 0.1 ns and 0.1 MB/s.
 constexpr Seconds kLeastFloor{1e-10};
 constexpr Seconds kLongest{3600};
@@ -56,33 +55,57 @@ auto named(JsonObject& object, const std::string& key, const Values& all, const 
 
 // Reading.
 
+/// "": the time is within what a file holds.
+std::string wrong_time(Seconds time, Seconds least) {
+  if (time >= least && time <= kLongest) return "";
+  return format("found {:g} s, expected {:g} s to {:g} s", time.count(), least.count(),
+                kLongest.count());
+}
+
+std::string wrong_rate(BytesPerSecond rate) {
+  if (rate >= kSlowest && rate <= kFastest) return "";
+  return format("found {:g} GB/s, expected {:g} to {:g}", rate.gb_per_second(),
+                kSlowest.gb_per_second(), kFastest.gb_per_second());
+}
+
+std::string wrong_exponent(double exponent) {
+  if (exponent >= 0 && exponent <= kLargestExponent) return "";
+  return format("found {}, expected a number from 0 to {}", exponent, kLargestExponent);
+}
+
 Seconds bounded_time(JsonObject& object, const std::string& key, Seconds least) {
   const Seconds time = object.seconds(key);
-  if (time >= least && time <= kLongest) return time;
-  object.fail(key,
-              format("found {:g} s, expected {:g} s to {:g} s", time.count(), least.count(),
-                     kLongest.count()),
-              "out_of_range");
+  if (const std::string wrong = wrong_time(time, least); !wrong.empty()) {
+    object.fail(key, wrong, "out_of_range");
+  }
+  return time;
 }
 
 BytesPerSecond bounded_rate(JsonObject& object, const std::string& key) {
   const BytesPerSecond rate = object.bytes_per_second(key);
-  if (rate >= kSlowest && rate <= kFastest) return rate;
-  object.fail(key,
-              format("found {:g} GB/s, expected {:g} to {:g}", rate.gb_per_second(),
-                     kSlowest.gb_per_second(), kFastest.gb_per_second()),
-              "out_of_range");
+  if (const std::string wrong = wrong_rate(rate); !wrong.empty()) {
+    object.fail(key, wrong, "out_of_range");
+  }
+  return rate;
 }
 
 MeasuredMachine read_machine(JsonObject object, int nodes) {
-  expect_keys(object, {"name", "gpu", "intra", "nics", "nic_bandwidth"});
+  expect_keys(object, {"name", "gpu", "intra", "nics", "nic_bandwidth", "network"});
   MeasuredMachine machine;
   machine.name = object.string("name");
   machine.gpu = one_of(object, "gpu", gpu_names(), "GPU");
   machine.intra = named(object, "intra", kIntraKinds, intra_node_name, "kind of node");
-  if (nodes > 1) {
-    machine.nics = bounded_integer(object, "nics", 1, kMaxGpusPerNode * kMaxGpusPerNode);
-    machine.nic_bandwidth = bounded_rate(object, "nic_bandwidth");
+  if (nodes == 1) {
+    for (const char* key : {"nics", "nic_bandwidth", "network"}) {
+      if (object.has(key)) object.fail(key, "expected none, as the group is on one node");
+    }
+    return machine;
+  }
+  machine.nics = bounded_integer(object, "nics", 1, kMaxGpusPerNode * kMaxGpusPerNode);
+  machine.nic_bandwidth = bounded_rate(object, "nic_bandwidth");
+  if (object.has("network")) {
+    machine.network =
+        network_kind(one_of(object, "network", network_kind_names(), "kind of network"));
   }
   return machine;
 }
@@ -93,10 +116,8 @@ CollectiveLine read_line(JsonObject object) {
   line.floor = bounded_time(object, "floor", kLeastFloor);
   line.bend = bounded_time(object, "bend", Seconds(0));
   line.exponent = object.number("exponent");
-  if (!(line.exponent >= 0 && line.exponent <= kLargestExponent)) {
-    object.fail("exponent",
-                format("found {}, expected a number from 0 to {}", line.exponent, kLargestExponent),
-                "out_of_range");
+  if (const std::string wrong = wrong_exponent(line.exponent); !wrong.empty()) {
+    object.fail("exponent", wrong, "out_of_range");
   }
   line.bandwidth = bounded_rate(object, "bandwidth");
   return line;
@@ -116,18 +137,6 @@ void read_provenance(JsonObject object, CalibratedCollective& entry) {
   }
 }
 
-std::vector<double> read_numbers(JsonObject& object, const std::string& key) {
-  const JsonValue& array = object.raw(key);
-  if (!array.isArray()) object.fail(key, "found no list, expected numbers");
-  std::vector<double> numbers;
-  numbers.reserve(array.size());
-  for (const JsonValue& value : array) {
-    if (!value.isNumeric()) object.fail(key, "found something else, expected numbers");
-    numbers.push_back(value.asDouble());
-  }
-  return numbers;
-}
-
 LineResiduals read_residuals(JsonObject object) {
   expect_keys(object, {"sizes", "errors", "median", "p90", "worst"});
   LineResiduals residuals;
@@ -136,7 +145,7 @@ LineResiduals read_residuals(JsonObject object) {
     if (size < 1 || !ascends) object.fail("sizes", "expected positive sizes, ascending");
     residuals.sizes.emplace_back(size);
   }
-  residuals.errors = read_numbers(object, "errors");
+  residuals.errors = object.numbers("errors");
   if (residuals.errors.size() != residuals.sizes.size()) {
     object.fail("errors", format("found {} errors of {} sizes", residuals.errors.size(),
                                  residuals.sizes.size()));
@@ -148,17 +157,24 @@ LineResiduals read_residuals(JsonObject object) {
 }
 
 CalibratedCollective read_collective(JsonObject object) {
-  expect_keys(object, {"operation", "ranks", "nodes", "ranks_per_process", "as_group", "machine",
-                       "constants", "provenance", "residuals"});
+  expect_keys(object, {"operation", "ranks", "nodes", "ranks_per_process", "as_group",
+                       "environment", "machine", "constants", "provenance", "residuals"});
   CalibratedCollective entry;
   entry.operation = named(
       object, "operation", kOperations, [](CollectiveOp op) { return to_string(op); }, "operation");
   entry.ranks = bounded_integer(object, "ranks", 2, std::min<std::int64_t>(kMostRanks, INT32_MAX));
   entry.nodes = bounded_integer(object, "nodes", 1, entry.ranks);
+  if (entry.ranks > kMaxGpusPerNode * entry.nodes) {
+    object.fail("ranks",
+                format("found {} on {}, expected at most {} on each", entry.ranks,
+                       counted(entry.nodes, "node"), kMaxGpusPerNode),
+                "out_of_range");
+  }
   if (object.has("ranks_per_process")) {
     entry.launch.ranks_per_process = bounded_integer(object, "ranks_per_process", 1, entry.ranks);
   }
   entry.launch.as_group = object.optional_boolean("as_group").value_or(false);
+  if (object.has("environment")) entry.environment = object.strings("environment");
   entry.machine = read_machine(object.object("machine"), entry.nodes);
   entry.line = read_line(object.object("constants"));
   if (auto provenance = object.optional_object("provenance")) read_provenance(*provenance, entry);
@@ -303,6 +319,7 @@ JsonValue machine_json(const CalibratedCollective& entry) {
   if (entry.nodes > 1) {
     json["nics"] = entry.machine.nics;
     json["nic_bandwidth"] = rate_text(entry.machine.nic_bandwidth);
+    if (entry.machine.network) json["network"] = std::string(to_string(*entry.machine.network));
   }
   return json;
 }
@@ -353,6 +370,7 @@ JsonValue collective_json(const CalibratedCollective& entry) {
     json["ranks_per_process"] = entry.launch.ranks_per_process;
   }
   if (entry.launch.as_group) json["as_group"] = true;
+  for (const std::string& setting : entry.environment) json["environment"].append(setting);
   json["machine"] = machine_json(entry);
   json["constants"] = constants_json(entry.line);
   if (!entry.log.empty()) json["provenance"] = provenance_json(entry);
@@ -437,8 +455,27 @@ MeasuredMachine measured_machine(const Cluster& cluster, int nodes) {
   if (nodes > 1) {
     machine.nics = nics_in_use(cluster);
     machine.nic_bandwidth = cluster.node.nic_bandwidth;
+    machine.network = cluster.node.network;
   }
   return machine;
+}
+
+std::string out_of_bounds(const CalibratedCollective& entry) {
+  const auto told = [](const char* constant, const std::string& wrong) {
+    return wrong.empty() ? "" : format("{}: {}", constant, wrong);
+  };
+  const CollectiveLine& line = entry.line;
+  for (const std::string& wrong :
+       {told("floor", wrong_time(line.floor, kLeastFloor)),
+        told("bend", wrong_time(line.bend, Seconds(0))),
+        told("exponent", wrong_exponent(line.exponent)),
+        told("bandwidth", wrong_rate(line.bandwidth)),
+        told("ranks", entry.ranks > kMaxGpusPerNode * entry.nodes
+                          ? format("found {} on {}", entry.ranks, counted(entry.nodes, "node"))
+                          : "")}) {
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
 }
 
 CollectiveLine rounded(const CollectiveLine& line) {
@@ -468,6 +505,7 @@ Calibration parse_calibration(std::string text, const std::string& file) {
       calibration.kernels.push_back(read_kernels(std::move(object)));
     }
   }
+  if (calibration.empty()) root.fail("collectives", "found none, expected one at least");
   return calibration;
 }
 

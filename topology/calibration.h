@@ -12,15 +12,19 @@
 ///     collectives          a list, an entry for each operation, group and machine:
 ///       operation          all_reduce, all_gather_into_tensor, reduce_scatter_tensor, broadcast,
 ///                          reduce or all_to_all_single
-///       ranks, nodes       of the group, as NCCL counts nodes; at least 2 and 1
+///       ranks, nodes       of the group, as NCCL counts nodes; at least 2 and 1, at most 1024
+///                          ranks a node
 ///       ranks_per_process  ? = 1: of the run that was measured (LaunchMode)
 ///       as_group           ? = false: likewise
+///       environment        ? = []: NCCL_* variables that the run had, ["NCCL_ALGO=Ring"]
 ///       machine            that was measured:
 ///         name             as reports call the cluster
 ///         gpu              a GPU's name ("A100-SXM4-40")
 ///         intra            nvswitch, nvlink-mesh, pcie or pcie-host-staged
-///         nics           ? that the group's GPUs drive on a node; with nodes > 1
-///         nic_bandwidth  ? peak of one, one direction; with nodes > 1
+///         nics             that the group's GPUs drive on a node; with nodes > 1, only then
+///         nic_bandwidth    peak of one, one direction; likewise
+///         network        ? "infiniband", "roce", ... as node.nics.kind of a cluster file,
+///                          likewise; without it any kind is taken for alike
 ///       constants          of CollectiveLine: floor, bend (times), exponent (0 to 0.9), bandwidth
 ///       provenance       ? {log, source ?, nccl_version ?, fitted: names of the constants that the
 ///                          log decided (the others are fixed), hold_out ?}
@@ -35,8 +39,8 @@
 ///       provenance       ? {table, hold_out ?}
 ///       residuals        ? {fitted, held_out ?}, each {shapes, median, p90, worst}
 ///
-/// Sections of later versions (host, links) stand beside these. A file of another
-/// version is refused: constants must not be taken for what they are not.
+/// A file has an entry at least. Sections of later versions (host, links) stand beside these. A file
+/// of another version is refused: constants must not be taken for what they are not.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +56,9 @@
 #include "topology/collective_model.h"
 
 namespace zerosim {
+
+/// Of a CollectiveLine: below 1, so that the transfer wins as V grows.
+inline constexpr double kLargestExponent = 0.9;
 
 /// Time of one operation of one group, alone, by the bytes V that each rank sends
 /// (`ring_bytes_sent`):
@@ -82,6 +89,7 @@ struct MeasuredMachine {
   IntraNode intra = IntraNode::NvSwitch;
   int nics = 0;  ///< 0: one node
   BytesPerSecond nic_bandwidth;
+  std::optional<NetworkKind> network;  ///< nullopt: not told, or one node
   bool operator==(const MeasuredMachine&) const = default;
 };
 /// Of a group on so many of its nodes.
@@ -100,6 +108,7 @@ struct CalibratedCollective {
   int ranks = 2;
   int nodes = 1;
   LaunchMode launch{};
+  std::vector<std::string> environment;  ///< "NCCL_ALGO=Ring", in the order of the file
   MeasuredMachine machine;
   CollectiveLine line;
   /// \name Provenance
@@ -153,6 +162,10 @@ struct Calibration {
   std::string file;  ///< as it is called in sentences
   std::vector<CalibratedCollective> collectives;
   std::vector<CalibratedKernels> kernels;
+  /// The cluster at hand as each entry was measured: without what the job's environment did to it
+  /// and with what the entry's does (sim/analysis/calibration_notes.h); nullopt: it cannot be.
+  /// Empty: as it is, since neither has an environment.
+  std::vector<std::optional<Cluster>> measured_on;
 
   [[nodiscard]] bool empty() const { return collectives.empty() && kernels.empty(); }
 };
@@ -161,6 +174,9 @@ struct Calibration {
 [[nodiscard]] Calibration read_calibration(const std::string& path);
 /// `file` stands for the text in messages.
 [[nodiscard]] Calibration parse_calibration(std::string text, const std::string& file);
+
+/// What keeps a file from holding the entry; "": nothing does.
+[[nodiscard]] std::string out_of_bounds(const CalibratedCollective& entry);
 
 /// What reads back as the same, with the precision of `rounded`. The same calibration gives the
 /// same bytes.

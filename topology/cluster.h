@@ -31,8 +31,8 @@
 ///       intra.pcie       ? peak of one GPU's slot, one direction = x16 of the GPU's generation
 ///       intra.ring_bandwidth ? what a large ring collective reaches (busbw) = by link class
 ///       nics             ? {count, bandwidth, kind ? = "infiniband" ("roce", "efa" (version 2),
-///                          "efa-v1", "efa-v3", "tcp", "tcpx"), efficiency ? = by kind}; needed
-///                          when nodes > 1
+///                          "efa-v1", "efa-v3", "tcp", "tcpx", "tcpxo"), efficiency ? = by kind};
+///                          needed when nodes > 1
 ///       host             ? {memory ?, memory_bandwidth ? (peak of all sockets together) = by PCIe
 ///                          generation, cores ?, cpu ? = "intel" ("amd", "arm"), pcie ? = by PCIe
 ///                          generation}

@@ -10,6 +10,8 @@
 #include "topology/cluster.h"
 #include "topology/fabric_file.h"
 #include "topology/json_reading.h"
+#include "topology/nccl_graph.h"
+#include "topology/nccl_paths.h"
 #include "topology/node_file.h"
 #include "topology/node_graph.h"
 #include "topology/perturbation_file.h"
@@ -214,6 +216,12 @@ void add_fabric(const Description& description, Cluster& cluster) {
   }
 }
 
+/// Where an efficiency is stated it is what somebody measured, host memory and all.
+bool has_usual_sockets(const NodeTemplate& node) {
+  return node.nics > 0 && node.network == NetworkKind::Tcp && is_simulated_gpu(node.gpu) &&
+         node.nic_efficiency == network_efficiency(node.network, node.nic_bandwidth);
+}
+
 Cluster build(Description description) {
   if (description.gpus_per_node == 0)
     description.gpus_per_node = description.node.machine.shape.gpus;
@@ -229,6 +237,7 @@ Cluster build(Description description) {
   if (cluster.node.nics > 0) {
     cluster.used_nics = reachable_nics(cluster.node.graph, cluster.gpus_per_node);
   }
+  if (has_usual_sockets(cluster.node)) stage_sockets(cluster);
   add_fabric(description, cluster);
   if (description.node.ring_bandwidth) {
     NcclGraph& nccl = cluster.node.nccl;

@@ -25,9 +25,6 @@ constexpr PerProtocol kWireBytes = {2, 128.0 / 120, 1};
 /// (gb200_1440gpu_20rack_allreduce), which eight adapters of 50 cannot.
 constexpr int kMostHeads = 9;
 
-/// NCCL's limit (MAXCHANNELS).
-constexpr int kMaxChannels = 64;
-
 // What NCCL's own model leaves out. Fitted together on logs of nccl-tests by mean and 90th
 // percentile of the error of these machines: A100, V100 and RTX 2080 Ti nodes; pairs of A100
 // (InfiniBand, EFA), H100 (EFA, TCPX) and B200 (InfiniBand, RoCE); one GB200 rack. Held for
@@ -126,7 +123,7 @@ void set_network(const Cluster& cluster, const CollectiveGroup& group, Question&
   q.nic_gbps = usable_nic_bandwidth(cluster).gb_per_second();
   const auto part = [&](int of_all) { return (of_all * q.nics + of_node - 1) / of_node; };
   q.graph.inter_ring_channels = part(q.graph.inter_ring_channels);
-  q.graph.inter_ctas = std::min(kMaxChannels, part(q.graph.inter_ctas));
+  q.graph.inter_ctas = std::min(kMaxNcclChannels, part(q.graph.inter_ctas));
   if (cluster.fabric.nvlink_domain_nodes > 1) {
     q.graph.inter_ring_channels = std::min(q.graph.inter_ring_channels, q.graph.ring_channels);
     q.graph.inter_ctas = std::min(q.graph.inter_ctas, q.graph.ctas);
@@ -218,13 +215,17 @@ bool is_nvls(Algorithm algorithm) {
   return algorithm == Algorithm::Nvls || algorithm == Algorithm::NvlsTree;
 }
 
+/// What an all-to-all adds to the launch of each GPU, us.
+double launch_of_peers(const Question& q) {
+  return q.op == CollectiveOp::AllToAll ? kLaunchOfAPeer * q.ranks : 0;
+}
+
 /// One thread that launches on several GPUs does so one after the other; with a process for each
 /// GPU the floor is that of the class of machine. Microseconds.
 double launch_floor(const Question& q, const LaunchMode& launch) {
   double floor = 0;
   if (launch.ranks_per_process > 1) {
-    const double peers = q.op == CollectiveOp::AllToAll ? kLaunchOfAPeer * q.ranks : 0;
-    floor = launch.ranks_per_process * (kLaunchOfAGpu + peers);
+    floor = launch.ranks_per_process * (kLaunchOfAGpu + launch_of_peers(q));
   } else if (q.one_node()) {
     floor = q.op == CollectiveOp::AllReduce ? q.graph.launch_floor_all_reduce_us
                                             : q.graph.launch_floor_other_us;
@@ -236,8 +237,7 @@ double launch_floor(const Question& q, const LaunchMode& launch) {
 double launch_time(const Question& q, const LaunchMode& launch) {
   const double between = q.one_node() ? 0 : kLaunchBetweenNodes;
   if (!launch.as_group || launch.ranks_per_process == 1 || q.graph.staged) return between;
-  const double peers = q.op == CollectiveOp::AllToAll ? kLaunchOfAPeer * q.ranks : 0;
-  return between + launch.ranks_per_process * (kGroupLaunchOfAGpu + peers);
+  return between + launch.ranks_per_process * (kGroupLaunchOfAGpu + launch_of_peers(q));
 }
 
 /// A: NCCL's latency, and what it leaves out.
@@ -347,6 +347,14 @@ Seconds longest_load(const CollectiveCost& cost, const Cluster& cluster) {
 }
 
 }  // namespace
+
+CollectiveGroup world_group(const Cluster& cluster) {
+  const int joined = std::max(1, cluster.fabric.nvlink_domain_nodes);
+  CollectiveGroup group;
+  group.ranks = cluster.world_size();
+  group.nodes = (cluster.nodes + joined - 1) / joined;
+  return group;
+}
 
 std::string_view to_string(CollectiveOp op) {
   switch (op) {

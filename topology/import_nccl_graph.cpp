@@ -14,7 +14,6 @@ namespace {
 // NCCL_TOPO_PATTERN_* of src/include/graph.h.
 constexpr int kRing = 4;
 constexpr int kNvls = 5;
-constexpr int kMostChannels = 64;
 constexpr double kFastestChannel = 1000;  // GB/s
 
 class GraphFile {
@@ -53,7 +52,7 @@ class GraphFile {
   Channels read(pugi::xml_node graph, int pattern) {
     xml_.expect_children(graph, {"channel"}, "<graph>");
     Channels channels;
-    channels.count = xml_.integer(graph, "nchannels", 0, kMostChannels).value_or(0);
+    channels.count = xml_.integer(graph, "nchannels", 0, kMaxNcclChannels).value_or(0);
     if (channels.count == 0) return channels;
     channels.intra = xml_.number(graph, "speedintra", 1e-3, kFastestChannel);
     channels.inter = xml_.number(graph, "speedinter", 1e-3, kFastestChannel);

@@ -392,7 +392,7 @@ class Import {
       machine.nic_bandwidth = port;
     }
     machine.network = network_of(*fastest);
-    machine.nic_efficiency = network_efficiency(machine.network);
+    machine.nic_efficiency = network_efficiency(machine.network, machine.nic_bandwidth);
     assume(format("network: {}, by {}", to_string(machine.network), evidence_of(*fastest)));
     for (const std::string& sentence : rate_sentences_) assume(sentence);
   }

@@ -363,7 +363,7 @@ class Import {
     const TopoDevice& nic = device(matrix_.gpus);
     const std::string& name = nic.legend.empty() ? nic.name : nic.legend;
     machine.network = network_by_name(name);
-    machine.nic_efficiency = network_efficiency(machine.network);
+    machine.nic_efficiency = network_efficiency(machine.network, machine.nic_bandwidth);
     const std::string rate = format("{:g} Gb/s", machine.nic_bandwidth.per_second() * 8 / 1e9);
     if (!options_.nic_bandwidth) {
       assume(format("NICs: {} each, usual beside {}; nvidia-smi does not say (--nic-bandwidth)",

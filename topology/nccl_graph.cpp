@@ -161,7 +161,7 @@ double tree_speed(std::span<const double> menu, double between, double inside) {
 }
 
 int channel_ctas(int graph_channels) {
-  return std::min(64, 2 * graph_channels);
+  return std::min(kMaxNcclChannels, 2 * graph_channels);
 }
 
 bool all_on_nvswitch(const NodeGraph& graph, int gpus) {
@@ -182,14 +182,18 @@ struct NetworkFigures {
 // 0.88-0.95, EFA 0.9-0.97, TCP 0.7-0.95). Latencies: nccl_cost.md 7.1 (EFA SRD of H100 and B200
 // 12-30, of p4d 60, TCP 50-100), of which logs say: 20 (p5_2n_efa), 65 (p4de_2n_efa), 40
 // (b200x32_p6_efa, not among the logs of the fit). TCPX: its two logs of all-gathers level off at
-// 54 and 73 GB/s of 100, and start at 700 us (a3high_h100_2n, h100x16_a3high_tcpx).
-constexpr std::array<NetworkFigures, 7> kNetworks = {{{"infiniband", 0.96, 0, 0},
+// 54 and 73 GB/s of 100, and start at 700 us (a3high_h100_2n, h100x16_a3high_tcpx). TCPXO: 0.9
+// expected (topologies.md section 1), latency as of TCP, no log.
+constexpr std::array<NetworkFigures, 8> kNetworks = {{{"infiniband", 0.96, 0, 0},
                                                       {"roce", 0.92, 0, 0},
                                                       {"efa", 0.95, 20, 0},
                                                       {"efa-v1", 0.95, 65, 0},
                                                       {"efa-v3", 0.95, 40, 0},
                                                       {"tcp", 0.85, 75, 0},
-                                                      {"tcpx", 0.66, 150, 700}}};
+                                                      {"tcpx", 0.66, 150, 700},
+                                                      {"tcpxo", 0.9, 75, 0}}};
+/// What network_efficiency tells of sockets.
+constexpr BytesPerSecond kMostOfSockets = 9_GBps;
 
 const NetworkFigures& figures(NetworkKind kind) {
   return kNetworks[static_cast<std::size_t>(kind)];
@@ -203,8 +207,12 @@ std::string_view to_string(NetworkKind kind) {
 bool is_efa(NetworkKind kind) {
   return kind == NetworkKind::Efa || kind == NetworkKind::EfaV1 || kind == NetworkKind::EfaV3;
 }
-double network_efficiency(NetworkKind kind) {
-  return figures(kind).efficiency;
+double network_efficiency(NetworkKind kind, BytesPerSecond peak) {
+  return network_efficiency(kind, peak, figures(kind).efficiency);
+}
+double network_efficiency(NetworkKind kind, BytesPerSecond peak, double usual) {
+  if (kind != NetworkKind::Tcp || peak.per_second() <= 0) return usual;
+  return std::min(usual, kMostOfSockets.per_second() / peak.per_second());
 }
 double extra_network_latency_us(NetworkKind kind) {
   return figures(kind).extra_latency_us;
@@ -275,7 +283,9 @@ void set_inter_node(NcclGraph& graph, const GpuSpec& gpu, int nics, BytesPerSeco
     graph.inter_nvls_head_gbps = std::min(kMaxInterHead, inter_bus / graph.nvls_heads);
   }
   graph.inter_ctas = channel_ctas(nics);
-  graph.inter_ll128 = graph.ll128 && kind != NetworkKind::Tcp && kind != NetworkKind::Tcpx;
+  const bool sockets =
+      kind == NetworkKind::Tcp || kind == NetworkKind::Tcpx || kind == NetworkKind::Tcpxo;
+  graph.inter_ll128 = graph.ll128 && !sockets;
   graph.tree_on_one_gpu = nics == 1;
   graph.inter_floor_us = figures(kind).floor_us;
   graph.extra_network_latency_us = extra_network_latency_us(kind);

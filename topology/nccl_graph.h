@@ -19,16 +19,19 @@
 
 namespace zerosim {
 
+/// Channels that NCCL has at most (MAXCHANNELS).
+inline constexpr int kMaxNcclChannels = 64;
+
 /// How far rings between nodes may exceed those inside: the table of nccl_cost.md section 3 has 8 x
 /// 48 between H100 nodes, 12 x 30 inside.
 inline constexpr double kInterOverIntra = 384.0 / 360;
 
 /// Adapters between nodes and what is known of their kind.
-enum class NetworkKind { InfiniBand, Roce, Efa, EfaV1, EfaV3, Tcp, Tcpx };
+enum class NetworkKind { InfiniBand, Roce, Efa, EfaV1, EfaV3, Tcp, Tcpx, Tcpxo };
 
 [[nodiscard]] std::string_view to_string(NetworkKind kind);
 /// "infiniband", "roce", "efa" (version 2: p5), "efa-v1" (p4d, g5), "efa-v3" (p5en, p6), "tcp",
-/// "tcpx" (GPUDirect-TCPX: a3-highgpu).
+/// "tcpx" (GPUDirect-TCPX: a3-highgpu), "tcpxo" (GPUDirect-TCPXO: a3-megagpu).
 [[nodiscard]] const std::vector<std::string>& network_kind_names();
 [[nodiscard]] std::optional<NetworkKind> network_kind(std::string_view name);
 
@@ -36,7 +39,13 @@ enum class NetworkKind { InfiniBand, Roce, Efa, EfaV1, EfaV3, Tcp, Tcpx };
 [[nodiscard]] bool is_efa(NetworkKind kind);
 
 /// Achieved / peak of one NIC (spec/topologies.md section 1).
-[[nodiscard]] double network_efficiency(NetworkKind kind);
+///
+/// TCP's sockets are processors' work, which does not grow with the adapter: no NIC gets more than
+/// 9 GB/s, the middle of the 8 to 10 that those of 100 Gb/s reach (nccl_cost.md 7.2). No log says
+/// what faster ones do.
+[[nodiscard]] double network_efficiency(NetworkKind kind, BytesPerSecond peak);
+/// The same of an adapter that would reach `usual`.
+[[nodiscard]] double network_efficiency(NetworkKind kind, BytesPerSecond peak, double usual);
 /// What a step costs beside NCCL's own figure (spec/nccl_cost.md section 7.1).
 [[nodiscard]] double extra_network_latency_us(NetworkKind kind);
 

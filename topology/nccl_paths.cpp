@@ -10,10 +10,6 @@
 namespace zerosim {
 namespace {
 
-bool has_nvlink_rings(const Cluster& cluster) {
-  return has_nvlink(cluster.node.intra);
-}
-
 bool is_verbs(NetworkKind kind) {
   return kind == NetworkKind::InfiniBand || kind == NetworkKind::Roce;
 }
@@ -29,14 +25,19 @@ PathKind farthest_pair(const Cluster& cluster) {
   return farthest;
 }
 
-/// Channels between nodes by the rule, with the adapters that are left.
+/// Channels between nodes by the rule, with the adapters that are left. What a step cost before it
+/// still costs: adapters that lose an ability are no faster.
 void set_network(Cluster& cluster) {
   NodeTemplate& node = cluster.node;
   if (node.nics == 0) return;
   const UsedNics used = used_nics(node.graph, cluster.gpus_per_node);
+  const NcclGraph before = node.nccl;
   cluster.used_nics = static_cast<int>(used.nics.size());
   node.nic_bandwidth = used.bandwidth;
   set_inter_node(node.nccl, cluster.gpu(), cluster.used_nics, used.bandwidth, node.network);
+  node.nccl.extra_network_latency_us =
+      std::max(before.extra_network_latency_us, node.nccl.extra_network_latency_us);
+  node.nccl.inter_floor_us = std::max(before.inter_floor_us, node.nccl.inter_floor_us);
 }
 
 void set_intra(Cluster& cluster, IntraNode intra) {
@@ -59,7 +60,7 @@ void drop_nvlink_perturbations(Cluster& cluster) {
 IntraNode intra_within(const Cluster& cluster, std::optional<PathKind> farthest) {
   const IntraNode own = cluster.node.intra;
   if (!farthest) return IntraNode::PcieHostStaged;
-  if (has_nvlink_rings(cluster)) return own;
+  if (has_nvlink(own)) return own;
   const PathKind pair = farthest_pair(cluster);
   if (own == IntraNode::Pcie) {
     // PXB is the rule anyway, and what the cluster says of its links counts for more.
@@ -146,8 +147,10 @@ std::vector<bool> kept_adapters(const Cluster& cluster, const AdapterList& list)
 void fail_without_nics(const Cluster& cluster, const char* who) {
   if (cluster.node.nics > 0) return;
   throw ConfigError(
+      SourceLocation{},
       format("{} then reach each other through adapters only, and nodes ({}) have none", who,
-             cluster.node.name));
+             cluster.node.name),
+      kNoWayLeft);
 }
 
 }  // namespace
@@ -162,7 +165,7 @@ std::string separate_nodes(Cluster& cluster) {
 std::string limit_peer_copies(Cluster& cluster, std::optional<PathKind> farthest) {
   const IntraNode intra = intra_within(cluster, farthest);
   if (intra == cluster.node.intra) return "";
-  const std::string nodes = has_nvlink_rings(cluster) ? separate_nodes(cluster) : "";
+  const std::string nodes = has_nvlink(cluster.node.intra) ? separate_nodes(cluster) : "";
   drop_nvlink_perturbations(cluster);
   set_intra(cluster, intra);
   settle_nccl(cluster);
@@ -171,18 +174,26 @@ std::string limit_peer_copies(Cluster& cluster, std::optional<PathKind> farthest
                 nodes.empty() ? "" : "; ", nodes);
 }
 
+void stage_sockets(Cluster& cluster) {
+  const NodeTemplate& node = cluster.node;
+  const bool known = node.host_link.per_second() > 0;
+  if (node.nics == 0 || node.network != NetworkKind::Tcp || !known) return;
+  const bool shares_a_switch = farthest_adapter(cluster) < PathKind::HostBridge;
+  static_cast<void>(stage(cluster, shares_a_switch ? 0.5 : 1));
+}
+
 std::string use_sockets(Cluster& cluster) {
   NodeTemplate& node = cluster.node;
   if (node.nics == 0 || node.network == NetworkKind::Tcp) return "";
   node.network = NetworkKind::Tcp;
-  node.nic_efficiency = network_efficiency(NetworkKind::Tcp);
+  node.nic_efficiency =
+      std::min(node.nic_efficiency, network_efficiency(NetworkKind::Tcp, node.nic_bandwidth));
   cluster.fabric.sharp = false;
   set_network(cluster);
+  stage_sockets(cluster);
   settle_nccl(cluster);
-  if (cluster.nodes == 1) return "";
-  return format("nodes talk by TCP over their adapters, {:.3g} GB/s each and {:g} us more a step",
-                usable_nic_bandwidth(cluster).gb_per_second(),
-                extra_network_latency_us(NetworkKind::Tcp));
+  return format("adapters talk by TCP through host memory, {:.3g} GB/s each, {:g} us more a step",
+                usable_nic_bandwidth(cluster).gb_per_second(), node.nccl.extra_network_latency_us);
 }
 
 std::string keep_adapters(Cluster& cluster, const AdapterList& list) {
@@ -204,30 +215,29 @@ std::string keep_adapters(Cluster& cluster, const AdapterList& list) {
   }
   set_network(cluster);
   settle_nccl(cluster);
-  if (cluster.nodes == 1) return "";
   return format("a node uses {} of {} adapters (adapter i is taken for mlx5_i)",
                 nics_in_use(cluster), before);
 }
 
 std::string limit_gpudirect(Cluster& cluster, std::optional<PathKind> farthest) {
   NodeTemplate& node = cluster.node;
-  if (node.nics == 0 || cluster.nodes == 1 || node.network == NetworkKind::Tcp) return "";
+  if (node.nics == 0 || node.network == NetworkKind::Tcp) return "";
   const PathKind path = farthest_adapter(cluster);
   const bool usual = path < PathKind::HostBridge;
   if (!usual || (farthest && path <= *farthest)) return "";
   node.nccl.inter_ll128 = false;
   const std::string rate = stage(cluster, 0.5);
   settle_nccl(cluster);
-  return format("traffic between nodes goes through host memory, {}, and LL128 is off", rate);
+  return format("adapters reach GPUs through host memory, {}, and LL128 is off", rate);
 }
 
 std::string stage_sends(Cluster& cluster) {
   const NodeTemplate& node = cluster.node;
-  if (node.nics == 0 || cluster.nodes == 1 || node.network == NetworkKind::Tcp) return "";
+  if (node.nics == 0 || node.network == NetworkKind::Tcp) return "";
   const double before = node.nic_efficiency;
   const std::string rate = stage(cluster, 1);
   if (node.nic_efficiency == before) return "";
-  return format("sends to other nodes go through host memory, {}", rate);
+  return format("sends through adapters go through host memory, {}", rate);
 }
 
 std::string leave_shared_memory(Cluster& cluster) {

@@ -3,7 +3,9 @@
 ///
 /// Each function changes the cluster as it would have been found without those links, NCCL's
 /// channels by the rule of nccl_graph.h, and says what it did in half a sentence; "" if nothing
-/// changes. They build on each other in the order in which they stand here.
+/// changes. They build on each other in the order in which they stand here, so whether it matters
+/// to any collective is known behind the last one only (collective_change.h): adapters of one node
+/// do if GPUs are to talk through them.
 ///
 /// Distances are NCCL's own (NCCL_P2P_LEVEL, NCCL_NET_GDR_LEVEL): PathKind, and none at all for
 /// LOC.
@@ -21,6 +23,9 @@
 
 namespace zerosim {
 
+/// Code of a ConfigError: what is left does not join all GPUs.
+inline constexpr const char* kNoWayLeft = "no_way_left";
+
 /// GPUs copy from each other only where they are no farther apart; nullopt: nowhere. Without
 /// NVLink and PCIe rings go through host memory (IntraNode::PcieHostStaged): busbw as nccl_cost.md
 /// 7.2 has it, shared by the GPUs of the most crowded link to a CPU. NVLinks of several nodes are
@@ -32,8 +37,14 @@ namespace zerosim {
 /// NVLink joins no nodes (NCCL_MNNVL_ENABLE=0). \throws ConfigError  if they have no NICs
 [[nodiscard]] std::string separate_nodes(Cluster& cluster);
 
-/// Nodes talk by TCP over the adapters that they have: figures of NetworkKind::Tcp, no SHARP.
+/// Nodes talk by TCP over the adapters that they have: figures of NetworkKind::Tcp, no SHARP, no
+/// faster than before in rate, least time or a step (GPUDirect-TCPX is the same sockets, but that
+/// payloads stay on the GPU); and `stage_sockets`.
 [[nodiscard]] std::string use_sockets(Cluster& cluster);
+/// NCCL's sockets go through host memory: a TCP network gets no more than `limit_gpudirect` tells.
+/// Where GPU and adapter are on different switches the way is theirs alone, each direction. Others
+/// are left as they are.
+void stage_sockets(Cluster& cluster);
 
 /// Names of adapters, as NCCL_IB_HCA lists them.
 struct AdapterList {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <optional>
 
@@ -27,12 +26,6 @@ constexpr std::array<ClassPrefix, 4> kClasses = {{{"0x068000", PciKind::NvSwitch
                                                   {"0x0604", PciKind::Bridge},
                                                   {"0x03", PciKind::Gpu},
                                                   {"0x02", PciKind::Nic}}};
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 struct LinkSpeed {
   const char* text;
@@ -143,16 +136,16 @@ class Reader {
   NcclPci read_identity(pugi::xml_node element, const HostParent& parent) {
     NcclPci pci;
     pci.where = xml_.location(element);
-    pci.busid = lower(xml_.text(element, "busid"));
+    pci.busid = lower_case(xml_.text(element, "busid"));
     if (pci.busid.empty()) xml_.fail(element, "found no busid");
     const auto [seen, added] = busids_.try_emplace(pci.busid, pci.where.line);
     if (!added) {
       xml_.fail(element,
                 format("busid {} is there twice, first in line {}", pci.busid, seen->second));
     }
-    pci.pci_class = lower(xml_.text(element, "class"));
-    pci.vendor = lower(xml_.text(element, "vendor"));
-    pci.device = lower(xml_.text(element, "device"));
+    pci.pci_class = lower_case(xml_.text(element, "class"));
+    pci.vendor = lower_case(xml_.text(element, "vendor"));
+    pci.device = lower_case(xml_.text(element, "device"));
     pci.parent = parent;
     read_link(element, pci);
     return pci;
@@ -219,7 +212,7 @@ class Reader {
   [[nodiscard]] std::string chip_ids(pugi::xml_node element) const {
     std::string ids;
     for (const char* name : {"vendor", "device", "subsystem_vendor", "subsystem_device"}) {
-      const std::string id = lower(xml_.text(element, name));
+      const std::string id = lower_case(xml_.text(element, name));
       if (id.empty()) return "";
       ids += id + " ";
     }
@@ -261,9 +254,9 @@ class Reader {
     xml_.expect_children(element, {}, "<nvlink>");
     NcclNvLink nvlink;
     nvlink.where = xml_.location(element);
-    nvlink.target = lower(xml_.text(element, "target"));
+    nvlink.target = lower_case(xml_.text(element, "target"));
     if (nvlink.target.empty()) xml_.fail(element, "found no target, expected a bus id");
-    nvlink.target_class = lower(xml_.text(element, "tclass"));
+    nvlink.target_class = lower_case(xml_.text(element, "tclass"));
     nvlink.count = xml_.integer(element, "count", 1, 64).value_or(1);
     return nvlink;
   }

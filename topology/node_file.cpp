@@ -199,9 +199,8 @@ class NodeReader {
   }
 
   static GivenChannels channels(JsonObject object) {
-    constexpr int kMostChannels = 64;  // MAXCHANNELS of NCCL
     expect_keys(object, {"channels", "speed"});
-    const int count = bounded_integer(object, "channels", 1, kMostChannels);
+    const int count = bounded_integer(object, "channels", 1, kMaxNcclChannels);
     return {count, positive_rate(object, "speed").gb_per_second()};
   }
 
@@ -299,14 +298,24 @@ class NodeReader {
       assume("node.nics.kind: infiniband");
     }
     const bool new_kind = nics.has("kind") || !from_preset_;
+    const BytesPerSecond fastest = fastest_nic();
     if (nics.has("efficiency")) {
       node.nic_efficiency = share_of_one(nics, "efficiency");
     } else if (new_kind) {
-      node.nic_efficiency = network_efficiency(node.network);
+      node.nic_efficiency = network_efficiency(node.network, fastest);
       assume(format("node.nics.efficiency: {:g} of peak, usual for {}", node.nic_efficiency,
                     to_string(node.network)));
+    } else {
+      node.nic_efficiency = network_efficiency(node.network, fastest, node.nic_efficiency);
     }
     description_.preset_network = false;
+  }
+
+  /// Of a graph, NICs may state their own rates.
+  BytesPerSecond fastest_nic() {
+    BytesPerSecond fastest = machine().nic_bandwidth;
+    for (const BytesPerSecond port : machine().shape.nic_ports) fastest = std::max(fastest, port);
+    return fastest;
   }
 
   void read_nic_count(JsonObject& nics) {
@@ -345,7 +354,7 @@ class NodeReader {
   /// NICs of a graph about which `nics` says nothing.
   void read_no_nics() {
     assume("node.nics.kind: infiniband");
-    machine().nic_efficiency = network_efficiency(machine().network);
+    machine().nic_efficiency = network_efficiency(machine().network, machine().nic_bandwidth);
     assume(format("node.nics.efficiency: {:g} of peak, usual for {}", machine().nic_efficiency,
                   to_string(machine().network)));
     description_.preset_network = false;

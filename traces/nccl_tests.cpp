@@ -157,6 +157,7 @@ class Reader {
     log_ = {};
     evidence_ = {};
     shape_.reset();
+    shares_ = 0;
     in_table_ = false;
     if (next_.version.empty()) next_.version = head_.version;
     next_.rccl = next_.rccl || head_.rccl;
@@ -319,13 +320,16 @@ class Reader {
       return;
     }
     if (!complete) fail_columns(row);
-    if (!shape_) shape_ = shape;
     NcclTestsPoint point;
     point.line = line_;
     point.size = Bytes(whole(row[0], "size"));
     point.count = whole(row[1], "count");
     point.type = type_of(row[2]);
-    read_extra(row, *shape);
+    const RowKind kind = kind_of(row, *shape, point);
+    begin_next_if_other(kind);
+    if (!shape_) shape_ = shape;
+    evidence_.reduces = kind.reduces;
+    evidence_.rooted = kind.rooted;
     read_blocks(row, *shape, point);
     log_.points.push_back(std::move(point));
   }
@@ -372,18 +376,47 @@ class Reader {
     return *value;
   }
 
-  void read_extra(const Tokens& row, const Shape& shape) {
+  /// What all rows of one operation have in common.
+  struct RowKind {
+    bool reduces = false;
+    bool rooted = false;
+    std::int64_t shares = 0;  ///< size / count, in elements; 0: no whole number
+  };
+
+  [[nodiscard]] RowKind kind_of(const Tokens& row, const Shape& shape,
+                                const NcclTestsPoint& point) const {
+    RowKind kind;
     for (std::size_t i = kHead; i < kHead + shape.extra; ++i) {
       const std::string_view text = row[i].text;
       if (const std::optional<int> root = number_of<int>(text)) {
-        evidence_.rooted = evidence_.rooted || *root >= 0;
+        kind.rooted = *root >= 0;
       } else if (i == kHead) {
-        evidence_.reduces = evidence_.reduces || text != "none";
+        kind.reduces = text != "none";
       } else {
         throw TraceError(at(row[i]),
                          format("found \"{}\" under root, expected a rank or -1", text));
       }
     }
+    const std::int64_t share = point.count * nccl_type_size(point.type);
+    if (share > 0 && point.size.count() % share == 0) kind.shares = point.size.count() / share;
+    return kind;
+  }
+
+  /// Whether the row is of another operation than those before it.
+  [[nodiscard]] bool is_other(const RowKind& kind) const {
+    const bool other_shares = kind.shares > 0 && shares_ > 0 && kind.shares != shares_;
+    return kind.reduces != evidence_.reduces || kind.rooted != evidence_.rooted || other_shares;
+  }
+
+  void begin_next_if_other(const RowKind& kind) {
+    if (!log_.points.empty() && is_other(kind)) {
+      const bool in_table = in_table_;
+      finish_log();
+      in_table_ = in_table;
+      log_.notes.push_back(
+          format("line {}: rows of another operation without a header: a run of its own", line_));
+    }
+    if (kind.shares > 0) shares_ = kind.shares;
   }
 
   void read_blocks(const Tokens& row, const Shape& shape, NcclTestsPoint& point) {
@@ -437,6 +470,7 @@ class Reader {
   bool in_table_ = false;
   std::size_t label_ = 0;  ///< words before each row
   std::optional<Shape> shape_;
+  std::int64_t shares_ = 0;  ///< of the rows before, as in RowKind
   NcclTestsLog log_;
   NcclTestsEvidence evidence_;
   Head head_;

@@ -10,7 +10,9 @@
 /// checked), then in newest releases a timestamp. What they are follows from a row itself, so the
 /// lines of comments may be missing. Labels that launchers put before lines ("[1,0]<stdout>:",
 /// "0: ") and whatever else a launcher or NCCL prints between are skipped. A last row that is cut
-/// off is told and left out. Several runs in one file are several logs.
+/// off is told and left out. Several runs in one file are several logs: a header, a list of devices
+/// or a first line begins the next one; and where those are missing a row of another kind of
+/// operation (a reduction or none, with a root or none, another size / count), which is told.
 ///
 /// What the columns mean has changed, and is told from the figures themselves:
 ///
@@ -57,6 +59,7 @@ enum class NcclTest {
 /// "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv",
 /// "gather", "scatter", "hypercube": nccl-tests' programs without "_perf".
 [[nodiscard]] std::string_view to_string(NcclTest test);
+[[nodiscard]] std::vector<std::string> nccl_test_names();
 /// The test that a file's or program's name speaks of: "p5_allgather.txt", "all-reduce", "bcast".
 [[nodiscard]] std::optional<NcclTest> nccl_test_in(std::string_view name);
 

@@ -317,6 +317,13 @@ void find_columns(NcclTestsLog& log) {
 
 }  // namespace
 
+std::vector<std::string> nccl_test_names() {
+  std::vector<std::string> names;
+  names.reserve(kNames.size());
+  for (const TestName& entry : kNames) names.emplace_back(entry.name);
+  return names;
+}
+
 std::string_view to_string(NcclTest test) {
   return kNames[static_cast<std::size_t>(test)].name;
 }

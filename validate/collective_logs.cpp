@@ -6,6 +6,9 @@
 #include <limits>
 #include <map>
 
+#include "sim/analysis/calibration_notes.h"
+#include "sim/analysis/environment_settings.h"
+#include "sim/analysis/nccl_environment.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "topology/calibrated_cost.h"
@@ -21,8 +24,9 @@ void find_operation(const NcclTestsLog& log, const LogIndexRow* row, CollectiveL
       row == nullptr ? std::nullopt : nccl_test_in(row->operation);
   if (!indexed || check.operation == indexed) return;
   if (check.operation) {
-    check.notes.push_back(format("{} says {}, {} says {}", row->place, to_string(*indexed),
-                                 check.operation_from, to_string(*check.operation)));
+    const std::string& from = check.operation_from;
+    check.notes.push_back(format("{} says {}, {} {} {}", row->place, to_string(*indexed), from,
+                                 from == "the rows" ? "say" : "says", to_string(*check.operation)));
     return;
   }
   check.operation = indexed;
@@ -98,9 +102,15 @@ CollectiveLogCheck check_log(const NcclTestsLog& log, const LogIndexRow* row,
   check.machine_class = machine.machine_class;
   check.group = machine.group;
   check.assumptions = machine.assumptions;
+  check.notes.insert(check.notes.end(), machine.notes.begin(), machine.notes.end());
+  check.environment = followed_settings(options.environment);
   if (row != nullptr) check.source = row->source;
-  if (check.why.empty()) tell_calibration(options.calibration, machine, check);
-  add_points(log, machine, options.calibration, check);
+  Calibration calibration = options.calibration;
+  if (machine.found) {
+    find_measured_clusters(calibration, *machine.found, !check.environment.empty());
+  }
+  if (check.why.empty()) tell_calibration(calibration, machine, check);
+  add_points(log, machine, calibration, check);
   check.machine = std::move(machine.cluster);
   return check;
 }
@@ -108,6 +118,12 @@ CollectiveLogCheck check_log(const NcclTestsLog& log, const LogIndexRow* row,
 const LogIndexRow* row_of(const LogIndex& index, const std::string& file) {
   const auto row = index.find(std::filesystem::path(file).filename().string());
   return row == index.end() ? nullptr : &row->second;
+}
+
+void tell_environment(const Environment& environment, CollectiveValidation& validation) {
+  EnvironmentSettings names = environment_names(environment);
+  validation.warnings = std::move(names.warnings);
+  validation.assumptions = std::move(names.assumptions);
 }
 
 /// The points as rows, for `summary_of`.
@@ -147,6 +163,7 @@ CollectiveValidation validate_collectives(const std::vector<NcclTestsLog>& logs,
   for (const NcclTestsLog& log : logs) {
     validation.logs.push_back(check_log(log, row_of(index, log.file), options));
   }
+  tell_environment(options.environment, validation);
   return validation;
 }
 
@@ -161,6 +178,7 @@ CollectiveValidation validate_collectives(std::span<const std::string> paths,
     CollectiveValidation one = validate_collectives(read_nccl_tests(path), index->second, options);
     std::move(one.logs.begin(), one.logs.end(), std::back_inserter(validation.logs));
   }
+  tell_environment(options.environment, validation);
   return validation;
 }
 
@@ -190,8 +208,21 @@ std::vector<CollectiveGroupSummary> summaries_by(
   return groups;
 }
 
+std::vector<std::string> exceeded(const ValidationSummary& summary,
+                                  const CollectiveTolerance& tolerance) {
+  if (!summary.median) return {"nothing was compared"};
+  std::vector<std::string> told;
+  const auto compare = [&](const char* what, double error, double most, const char* flag) {
+    if (error <= most) return;
+    told.push_back(format("{} {:.2f} % exceeds {} {:g}", what, error * 100, flag, most));
+  };
+  compare("median", *summary.median, tolerance.median, "--tolerance");
+  compare("p90", *summary.p90, tolerance.p90, "--tolerance-p90");
+  return told;
+}
+
 bool is_within(const ValidationSummary& summary, const CollectiveTolerance& tolerance) {
-  return summary.median && *summary.median <= tolerance.median && *summary.p90 <= tolerance.p90;
+  return exceeded(summary, tolerance).empty();
 }
 
 }  // namespace zerosim

@@ -53,17 +53,21 @@ struct CollectiveLogCheck {
   CollectiveGroup group;
   std::string ranks_from;
   std::string nccl_version;
-  std::string source;              ///< by the index; "": not told
-  std::optional<Cluster> machine;  ///< none: `why` says so
-  std::string cluster;             ///< its name
-  std::string machine_class;       ///< "" if there is no machine
-  std::string why;                 ///< all of it is skipped; empty: it is not
+  std::string source;                    ///< by the index; "": not told
+  std::optional<Cluster> machine;        ///< none: `why` says so
+  std::string cluster;                   ///< its name
+  std::string machine_class;             ///< "" if there is no machine
+  std::string why;                       ///< all of it is skipped; empty: it is not
+  std::vector<std::string> environment;  ///< of the run, as CalibratedCollective has it
   std::vector<std::string> notes, assumptions;
   std::vector<CollectivePoint> points;
 };
 
 struct CollectiveValidation {
   std::vector<CollectiveLogCheck> logs;  ///< in the order that was asked for
+  /// On the environment of all runs: names that are misspelt; what is set and not followed.
+  std::vector<Warning> warnings;
+  std::vector<std::string> assumptions;
 };
 
 /// \throws ConfigError  if a file or the user's cluster cannot be read; TraceError if it is no log.
@@ -96,16 +100,21 @@ struct CollectiveTolerance {
 };
 [[nodiscard]] bool is_within(const ValidationSummary& summary,
                              const CollectiveTolerance& tolerance);
+/// Which of them the summary exceeds, a sentence each; none if it is within.
+[[nodiscard]] std::vector<std::string> exceeded(const ValidationSummary& summary,
+                                                const CollectiveTolerance& tolerance);
 
-/// At most 100 columns: a line a log, a line an operation, a line a kind of machine, worst median
-/// first; what was skipped; the summary. Every size of a log, if there is one log or `sizes`.
+/// At most 100 columns, but for a file's name that is longer: a line a log, a line an operation, a
+/// line a kind of machine, worst median first; what was skipped; the summary. Every size of a log,
+/// if there is one log or `sizes`.
 [[nodiscard]] std::string collectives_text(const CollectiveValidation& validation, bool sizes);
 
 /// {version, rows: [{id (file:line), log, operation, size, predicted, measured, measured_in_place
 /// (seconds), relative_error, algorithm, protocol, skipped, why}], summary: {count, skipped,
 /// median, p90, worst}, logs: [{name, operation, operation_from, ranks, ranks_from, nodes,
 /// nccl_version, cluster, machine_class, why, notes, assumptions, summary}], operations: [...],
-/// machines: [{name, logs, count, skipped, median, p90, worst}]}. Rows below 1 KiB are `skipped`,
+/// machines: [{name, logs, count, skipped, median, p90, worst}], warnings: [{code, message}],
+/// assumptions}; the command adds `exceeded`. Rows below 1 KiB are `skipped`,
 /// with their figures.
 [[nodiscard]] JsonValue collectives_json(const CollectiveValidation& validation);
 

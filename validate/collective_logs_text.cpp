@@ -1,37 +1,25 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <map>
 
 #include "sim/base/text.h"
 #include "validate/collective_logs.h"
+#include "validate/log_text.h"
 
 namespace zerosim {
 namespace {
 
 constexpr int kJsonVersion = 1;
-constexpr std::size_t kReportWidth = 100;
 
 std::string operation_name(const CollectiveLogCheck& check) {
   return check.operation ? std::string(to_string(*check.operation)) : "";
 }
 
-std::string short_name(const CollectiveLogCheck& check) {
-  const std::filesystem::path path(check.file);
-  return (path.extension() == ".txt" ? path.stem() : path.filename()).string();
-}
-
 ValidationSummary summary_of_log(const CollectiveLogCheck& check) {
-  return summary_of(CollectiveValidation{{check}});
-}
-
-std::string cut(const std::string& text, std::size_t width) {
-  return text.size() <= width ? text : text.substr(0, width - 2) + "..";
-}
-
-std::string percent(const std::optional<double>& share) {
-  return share ? format("{:.1f}", *share * 100) : "-";
+  CollectiveValidation one;
+  one.logs = {check};
+  return summary_of(one);
 }
 
 /// "1 KiB", "512 MiB", "8 GiB", "1008 B".
@@ -55,10 +43,12 @@ std::string microseconds(Seconds time) {
 
 std::string sizes_text(const CollectiveLogCheck& check) {
   std::string out = format("\n{}\n{}", check.file, operation_name(check));
-  if (check.why.empty()) out += format(", {} ranks on {}", check.group.ranks, check.cluster);
+  if (check.why.empty()) {
+    out += format(", {} on {}", counted(check.group.ranks, "rank"), check.cluster);
+  }
   out += "\n";
-  for (const std::string& note : check.notes) out += "note: " + note + "\n";
-  if (!check.why.empty()) return out + "skipped: " + check.why + "\n";
+  for (const std::string& note : check.notes) out += told_line("note", note);
+  if (!check.why.empty()) return out + told_line("skipped", check.why);
   out += format("{:>10} {:>12} {:>12} {:>12} {:>9}  {}\n", "size", "predicted us", "measured us",
                 "in place us", "error %", "algorithm");
   for (const CollectivePoint& point : check.points) {
@@ -74,7 +64,7 @@ std::string sizes_text(const CollectiveLogCheck& check) {
                   point.relative_error * 100, to_string(point.algorithm), to_string(point.protocol),
                   point.counts() ? "" : "  (not counted)");
   }
-  for (const std::string& assumption : check.assumptions) out += "assumed: " + assumption + "\n";
+  for (const std::string& assumption : check.assumptions) out += told_line("assumed", assumption);
   return out;
 }
 
@@ -92,12 +82,12 @@ const CollectivePoint* worst_point(const CollectiveLogCheck& check) {
 std::string log_line(const CollectiveLogCheck& check) {
   const ValidationSummary summary = summary_of_log(check);
   const CollectivePoint* worst = worst_point(check);
-  return format("{:<32} {:<14} {:<16} {:>5} {:>3} {:>5} {:>5} {}\n", cut(short_name(check), 32),
-                operation_name(check), cut(check.machine_class, 16), check.group.ranks,
-                summary.count - summary.skipped, percent(summary.median), percent(summary.p90),
-                worst == nullptr
-                    ? ""
-                    : format("{:+.0f} {}", worst->relative_error * 100, size_text(worst->size)));
+  return format(
+      "{:<32} {:<14} {:<16} {:>5} {:>3} {:>5} {:>5} {}\n", cut(short_name(check.file), 32),
+      operation_name(check), cut(check.machine_class, 16), check.group.ranks,
+      summary.count - summary.skipped, percent(summary.median), percent(summary.p90),
+      worst == nullptr ? ""
+                       : format("{:+.0f} {}", worst->relative_error * 100, size_text(worst->size)));
 }
 
 std::string logs_text(const CollectiveValidation& validation) {
@@ -110,14 +100,14 @@ std::string logs_text(const CollectiveValidation& validation) {
   });
   std::string out = format("{:<32} {:<14} {:<16} {:>5} {:>3} {:>5} {:>5} {}\n", "log", "operation",
                            "machine", "ranks", "n", "med%", "p90%", "worst, at");
-  out += std::string(kReportWidth, '-') + "\n";
+  out += std::string(kReportColumns, '-') + "\n";
   for (const CollectiveLogCheck* check : order) out += log_line(*check);
   return out;
 }
 
 std::string groups_text(const char* title, const std::vector<CollectiveGroupSummary>& groups) {
   std::string out = format("\n{:<28} {:>5} {:>7} {:>8} {:>8} {:>8}\n", title, "logs", "points",
-                           "median %", "p90 %", "worst, at");
+                           "median %", "p90 %", "worst %");
   for (const CollectiveGroupSummary& group : groups) {
     const ValidationSummary& summary = group.summary;
     if (!summary.median) continue;
@@ -133,13 +123,17 @@ std::string skipped_text(const CollectiveValidation& validation) {
   std::map<std::string, int> reasons;
   std::string out;
   for (const CollectiveLogCheck& check : validation.logs) {
-    if (!check.why.empty()) out += format("skipped {}: {}\n", short_name(check), check.why);
+    if (!check.why.empty()) {
+      out += told_line("skipped", format("{}: {}", short_name(check.file), check.why));
+    }
     for (const CollectivePoint& point : check.points) {
       if (check.why.empty() && !point.counts()) ++reasons[point.why];
     }
   }
   for (const auto& [why, points] : reasons) {
-    out += format("{} points do not count: {}\n", points, why);
+    out += wrap(
+        format("{} {} not count: {}", counted(points, "point"), points == 1 ? "does" : "do", why),
+        kReportColumns);
   }
   return out.empty() ? out : "\n" + out;
 }
@@ -148,7 +142,7 @@ std::string notes_text(const CollectiveValidation& validation) {
   std::string out;
   for (const CollectiveLogCheck& check : validation.logs) {
     for (const std::string& note : check.notes) {
-      out += format("note: {}: {}\n", short_name(check), note);
+      out += told_line("note", format("{}: {}", short_name(check.file), note));
     }
   }
   return out.empty() ? out : "\n" + out;
@@ -156,37 +150,26 @@ std::string notes_text(const CollectiveValidation& validation) {
 
 std::string summary_text(const CollectiveValidation& validation) {
   const ValidationSummary summary = summary_of(validation);
-  std::string out = format("\n{} logs, {} points compared, {} not", validation.logs.size(),
-                           summary.count - summary.skipped, summary.skipped);
+  std::string out = format("{}, {} compared, {} not",
+                           counted(static_cast<std::int64_t>(validation.logs.size()), "log"),
+                           counted(summary.count - summary.skipped, "point"), summary.skipped);
   if (summary.median) {
     out += format("; absolute error: median {:.2f} %, p90 {:.2f} %, worst {:.2f} %",
                   *summary.median * 100, *summary.p90 * 100, *summary.worst * 100);
   }
-  return out + "\n";
+  return "\n" + wrap(out, kReportColumns);
+}
+
+std::string environment_text(const CollectiveValidation& validation) {
+  std::string out = warnings_text(validation.warnings);
+  for (const std::string& told : validation.assumptions) out += told_line("assumed", told);
+  return out.empty() ? out : "\n" + out;
 }
 
 // JSON.
 
-JsonValue strings_json(const std::vector<std::string>& strings) {
-  JsonValue json(Json::arrayValue);
-  for (const std::string& string : strings) json.append(string);
-  return json;
-}
-
-JsonValue number_json(const std::optional<double>& value) {
-  return value ? JsonValue(*value) : JsonValue();
-}
-
 JsonValue text_json(const std::string& text) {
   return text.empty() ? JsonValue() : JsonValue(text);
-}
-
-void put_summary(JsonValue& json, const ValidationSummary& summary) {
-  json["count"] = summary.count;
-  json["skipped"] = summary.skipped;
-  json["median"] = number_json(summary.median);
-  json["p90"] = number_json(summary.p90);
-  json["worst"] = number_json(summary.worst);
 }
 
 JsonValue row_json(const CollectiveLogCheck& check, const CollectivePoint& point) {
@@ -260,7 +243,7 @@ std::string collectives_text(const CollectiveValidation& validation, bool sizes)
     out += skipped_text(validation);
     if (!all) out += notes_text(validation);
   }
-  return out + summary_text(validation);
+  return out + environment_text(validation) + summary_text(validation);
 }
 
 JsonValue collectives_json(const CollectiveValidation& validation) {
@@ -275,6 +258,8 @@ JsonValue collectives_json(const CollectiveValidation& validation) {
   put_summary(json["summary"], summary_of(validation));
   json["operations"] = groups_json(summaries_by(validation, operation_name));
   json["machines"] = groups_json(by_machine(validation));
+  json["warnings"] = warnings_json(validation.warnings);
+  json["assumptions"] = strings_json(validation.assumptions);
   return json;
 }
 

@@ -24,7 +24,6 @@ constexpr std::size_t kSizesForBend = 4;
 constexpr std::size_t kFewestSizes = 2;
 
 constexpr double kUsualExponent = 0.5;
-constexpr double kLargestExponent = 0.9;
 
 /// Of the residuals in the file.
 constexpr double kErrorStep = 1e-6;
@@ -125,8 +124,11 @@ Samples samples_of(const CollectiveLogCheck& log, HoldOut hold_out) {
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return a.size < b.size; });
   Samples samples;
+  const std::size_t sizes = count_sizes(all);
+  std::size_t index = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    (is_held_out(i, all.size(), hold_out) ? samples.held_out : samples.fitted).push_back(all[i]);
+    if (i > 0 && all[i].size != all[i - 1].size) ++index;
+    (is_held_out(index, sizes, hold_out) ? samples.held_out : samples.fitted).push_back(all[i]);
   }
   return samples;
 }
@@ -161,8 +163,8 @@ LineResiduals residuals_of(std::span<const CollectiveSample> samples,
 
 BytesPerSecond asymptote(const CollectiveLogCheck& log) {
   const CollectiveOp op = *collective_of(*log.operation);
-  const CollectiveCost cost = collective_cost(*log.machine, op, kAsymptote, log.group);
-  const Seconds transfer = cost.idle_time(*log.machine) - cost.delay;
+  const Seconds transfer =
+      collective_cost(*log.machine, op, kAsymptote, log.group).transfer_time(*log.machine);
   const Bytes sent = ring_bytes_sent(op, kAsymptote, log.group.ranks);
   return BytesPerSecond(static_cast<double>(sent.count()) / transfer.count());
 }
@@ -178,6 +180,10 @@ struct AllRows {
   std::vector<ValidationRow> fitted, held_out;
 };
 
+AllRows all_rows(const CollectiveLine& line, const Samples& samples) {
+  return {rows_of(line, samples.fitted), rows_of(line, samples.held_out)};
+}
+
 void append(std::vector<ValidationRow>& all, const std::vector<ValidationRow>& rows) {
   all.insert(all.end(), rows.begin(), rows.end());
 }
@@ -188,8 +194,7 @@ std::string why_skipped(const CollectiveLogCheck& log) {
   return log.group.ranks < 2 ? "one rank sends nothing" : "";
 }
 
-FittedLog fitted_log(const CollectiveLogCheck& log, const Samples& samples, HoldOut hold_out,
-                     AllRows& all) {
+FittedLog fitted_log(const CollectiveLogCheck& log, const Samples& samples, HoldOut hold_out) {
   FittedLog fitted;
   fitted.operation = *log.operation;
   CalibratedCollective& entry = fitted.entry;
@@ -197,41 +202,44 @@ FittedLog fitted_log(const CollectiveLogCheck& log, const Samples& samples, Hold
   entry.ranks = log.group.ranks;
   entry.nodes = log.group.nodes;
   entry.launch = log.group.launch;
+  entry.environment = log.environment;
   entry.machine = measured_machine(*log.machine, entry.nodes);
   // As the file holds it, so that the file's residuals are those of its constants.
   entry.line = rounded(fit_line(samples.fitted, asymptote(log)));
   entry.log = std::filesystem::path(log.file).filename().string();
   entry.source = log.source;
   entry.nccl_version = log.nccl_version;
-  entry.fitted = names_of_fitted(fitted_constants(samples.fitted.size()));
+  entry.fitted = names_of_fitted(fitted_constants(count_sizes(samples.fitted)));
   entry.hold_out = to_string(hold_out);
-  const AllRows own{rows_of(entry.line, samples.fitted), rows_of(entry.line, samples.held_out)};
+  const AllRows own = all_rows(entry.line, samples);
   entry.fitted_residuals = residuals_of(samples.fitted, own.fitted);
   entry.held_out_residuals = residuals_of(samples.held_out, own.held_out);
   fitted.fitted = summary_of(own.fitted);
   fitted.held_out = summary_of(own.held_out);
-  append(all.fitted, own.fitted);
-  append(all.held_out, own.held_out);
   return fitted;
 }
 
-void fit_log(const CollectiveLogCheck& log, CollectiveFit& fit, AllRows& all) {
-  for (const std::string& note : log.notes) fit.notes.push_back(log.file + ": " + note);
-  std::string why = why_skipped(log);
-  Samples samples;
-  if (why.empty()) {
-    samples = samples_of(log, fit.hold_out);
-    const std::size_t n = samples.fitted.size();
-    if (n < kFewestSizes) {
-      why = format("{} size{} from 1 KiB up to fit to, at least {} are needed", n,
-                   n == 1 ? "" : "s", kFewestSizes);
-    }
+/// \returns why it is skipped; "": it is fitted.
+std::string fit_log(const CollectiveLogCheck& log, CollectiveFit& fit, AllRows& all) {
+  if (std::string why = why_skipped(log); !why.empty()) return why;
+  const Samples samples = samples_of(log, fit.hold_out);
+  const std::size_t sizes = count_sizes(samples.fitted);
+  if (sizes < kFewestSizes) {
+    return format("{} from 1 KiB up to fit to, at least {} are needed",
+                  counted(static_cast<std::int64_t>(sizes), "size"), kFewestSizes);
   }
-  if (!why.empty()) {
-    fit.skipped.push_back({log.file, std::move(why)});
-    return;
+  FittedLog fitted = fitted_log(log, samples, fit.hold_out);
+  if (const std::string wrong = out_of_bounds(fitted.entry); !wrong.empty()) {
+    return "what is fitted is not for a file: " + wrong;
   }
-  fit.logs.push_back(fitted_log(log, samples, fit.hold_out, all));
+  const AllRows own = all_rows(fitted.entry.line, samples);
+  append(all.fitted, own.fitted);
+  append(all.held_out, own.held_out);
+  for (const std::string& sentence : log.assumptions) {
+    fit.assumptions.push_back({log.file, sentence});
+  }
+  fit.logs.push_back(std::move(fitted));
+  return "";
 }
 
 }  // namespace
@@ -269,9 +277,18 @@ int fitted_constants(std::size_t sizes) {
   return sizes >= kFewestSizes ? 2 : 0;
 }
 
+std::size_t count_sizes(std::span<const CollectiveSample> samples) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (i == 0 || samples[i].size != samples[i - 1].size) ++count;
+  }
+  return count;
+}
+
 CollectiveLine fit_line(std::span<const CollectiveSample> samples, BytesPerSecond expected) {
-  ZS_CHECK(samples.size() >= kFewestSizes, "a fit to nothing");
-  Evidence evidence{samples, expected, fitted_constants(samples.size())};
+  const std::size_t sizes = count_sizes(samples);
+  ZS_CHECK(sizes >= kFewestSizes, "a fit to nothing");
+  Evidence evidence{samples, expected, fitted_constants(sizes)};
   const FirstSight sight = first_sight(samples);
   Point best;
   double least = std::numeric_limits<double>::infinity();
@@ -292,8 +309,15 @@ CollectiveFit fit_collectives(std::span<const std::string> paths, HoldOut hold_o
   CollectiveFit fit;
   fit.hold_out = hold_out;
   AllRows all;
-  for (const CollectiveLogCheck& log : validate_collectives(paths, options).logs) {
-    fit_log(log, fit, all);
+  CollectiveValidation validation = validate_collectives(paths, options);
+  for (const CollectiveLogCheck& log : validation.logs) {
+    for (const std::string& note : log.notes) fit.notes.push_back(log.file + ": " + note);
+    std::string why = fit_log(log, fit, all);
+    if (!why.empty()) fit.skipped.push_back({log.file, std::move(why)});
+  }
+  fit.warnings = std::move(validation.warnings);
+  for (std::string& sentence : validation.assumptions) {
+    fit.assumptions.push_back({"", std::move(sentence)});
   }
   fit.fitted = summary_of(all.fitted);
   fit.held_out = summary_of(all.held_out);

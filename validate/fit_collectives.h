@@ -16,7 +16,9 @@
 /// not, as with small sizes alone; ten points that would rather have another bandwidth outweigh it.
 ///
 /// Of few sizes fewer constants are fitted: all four from 6 sizes on; from 4 the exponent is 1/2;
-/// from 2 the bend is 0. Logs of fewer are skipped.
+/// from 2 the bend is 0. Logs of fewer are skipped. Sizes are counted once, however often a log has
+/// them (nccl-tests -N); all of their times count in the fit. Skipped, too, is what a calibration
+/// file cannot hold (times beyond an hour).
 ///
 /// Why these constants: on the 31 logs of data/nccl_tests and 27 further curves of data/nccl, half
 /// of the sizes held out, this form errs less than A + V/B + kappa sqrt(A V/B) above a floor, with
@@ -36,7 +38,8 @@
 
 namespace zerosim {
 
-/// Sizes that the fit does not see, by their index i from 0 among n ascending ones that count.
+/// Sizes that the fit does not see, by their index i from 0 among n different, ascending ones that
+/// count.
 enum class HoldOut {
   None,
   EverySecond,   ///< odd i
@@ -54,11 +57,14 @@ struct CollectiveSample {
   Seconds time{0};
 };
 
+/// Different sizes among samples in ascending order.
+[[nodiscard]] std::size_t count_sizes(std::span<const CollectiveSample> samples);
+
 /// How many constants so many sizes decide: 4, 3 or 2; 0: too few.
 [[nodiscard]] int fitted_constants(std::size_t sizes);
 
 /// \param expected  bandwidth; 0: not known
-/// \pre at least two samples with positive sizes and times
+/// \pre ascending samples of at least two sizes, with positive sizes and times
 [[nodiscard]] CollectiveLine fit_line(std::span<const CollectiveSample> samples,
                                       BytesPerSecond expected);
 
@@ -74,11 +80,19 @@ struct SkippedLog {
   std::string why;
 };
 
+/// What was taken for granted of a log.
+struct LogAssumption {
+  std::string log;  ///< "": of all
+  std::string sentence;
+};
+
 struct CollectiveFit {
   HoldOut hold_out = HoldOut::None;
   std::vector<FittedLog> logs;  ///< in the order that was asked for
   std::vector<SkippedLog> skipped;
-  std::vector<std::string> notes;      ///< about logs
+  std::vector<std::string> notes;  ///< about logs
+  std::vector<LogAssumption> assumptions;
+  std::vector<Warning> warnings;       ///< names of the environment that are misspelt
   ValidationSummary fitted, held_out;  ///< over all points
 };
 
@@ -88,12 +102,14 @@ struct CollectiveFit {
 
 [[nodiscard]] Calibration calibration_of(const CollectiveFit& fit);
 
-/// At most 100 columns: constants, a line a log; errors, a line a log; what was skipped; all.
+/// At most 100 columns: constants, a line a log; errors, a line a log; all; what was skipped;
+/// notes, assumptions, warnings.
 [[nodiscard]] std::string fit_text(const CollectiveFit& fit);
 
-/// {version, hold_out, logs: [{log, operation, ranks, nodes, machine, constants, fitted,
-/// held_out}], summary: {fitted, held_out}, skipped: [{log, why}], notes}. Summaries are {count,
-/// median, p90, worst}; times are seconds, bandwidth bytes per second.
+/// {version, hold_out, logs: [{log, operation, ranks, nodes, machine, environment, constants,
+/// fitted, held_out}], summary: {fitted, held_out}, skipped: [{log, why}], notes, assumptions:
+/// [{log, sentence}], warnings: [{code, message}]}. Summaries are {count, skipped, median, p90,
+/// worst}; times are seconds, bandwidth bytes per second; an assumption of all logs has no log.
 [[nodiscard]] JsonValue fit_json(const CollectiveFit& fit);
 
 }  // namespace zerosim

@@ -1,7 +1,9 @@
-#include <filesystem>
+#include <map>
+#include <set>
 
 #include "sim/base/text.h"
 #include "validate/fit_collectives.h"
+#include "validate/log_text.h"
 
 namespace zerosim {
 namespace {
@@ -9,13 +11,8 @@ namespace {
 constexpr int kJsonVersion = 1;
 constexpr std::size_t kNameWidth = 32;
 
-std::string short_name(const std::string& log) {
-  std::string name = std::filesystem::path(log).stem().string();
-  return name.size() <= kNameWidth ? name : name.substr(0, kNameWidth - 2) + "..";
-}
-
-std::string percent(const std::optional<double>& share) {
-  return share ? format("{:.1f}", *share * 100) : "-";
+std::string name_of(const std::string& log) {
+  return cut(short_name(log), kNameWidth);
 }
 
 std::string constants_text(const CollectiveFit& fit) {
@@ -26,7 +23,7 @@ std::string constants_text(const CollectiveFit& fit) {
     const CalibratedCollective& entry = log.entry;
     const CollectiveLine& line = entry.line;
     out += format("{:<32} {:<14} {:>5} {:>5} {:>9.2f} {:>9.2f} {:>8.3f} {:>9.2f}\n",
-                  short_name(entry.log), to_string(log.operation), entry.ranks, entry.nodes,
+                  name_of(entry.log), to_string(log.operation), entry.ranks, entry.nodes,
                   line.floor.count() * 1e6, line.bend.count() * 1e6, line.exponent,
                   line.bandwidth.gb_per_second());
   }
@@ -44,24 +41,46 @@ std::string errors_line(const std::string& name, std::string_view operation,
 std::string errors_text(const CollectiveFit& fit) {
   std::string out =
       format("\n{:<32} {:<14} {:>5} {:>5} {:>5} {:>5}  {:>5} {:>5} {:>5} {:>5}\n", "error in %",
-             "operation", "sizes", "med.", "p90", "worst", "held", "med.", "p90", "worst");
+             "operation", "times", "med.", "p90", "worst", "held", "med.", "p90", "worst");
   for (const FittedLog& log : fit.logs) {
-    out +=
-        errors_line(short_name(log.entry.log), to_string(log.operation), log.fitted, log.held_out);
+    out += errors_line(name_of(log.entry.log), to_string(log.operation), log.fitted, log.held_out);
   }
   return out + errors_line("all", "", fit.fitted, fit.held_out);
 }
 
-JsonValue number_json(const std::optional<double>& value) {
-  return value ? JsonValue(*value) : JsonValue();
+/// Each sentence once, with the log or the number of logs that it is of.
+std::string assumptions_text(const CollectiveFit& fit) {
+  std::vector<std::string> sentences;
+  std::map<std::string, std::set<std::string>> logs;
+  for (const LogAssumption& assumption : fit.assumptions) {
+    std::set<std::string>& own = logs[assumption.sentence];
+    if (own.empty()) sentences.push_back(assumption.sentence);
+    own.insert(assumption.log.empty() ? "" : short_name(assumption.log));
+  }
+  std::string out;
+  for (const std::string& sentence : sentences) {
+    const std::set<std::string>& own = logs[sentence];
+    const std::string of =
+        own.size() > 1 ? counted(static_cast<std::int64_t>(own.size()), "log") : *own.begin();
+    out += told_line("assumed", of.empty() ? sentence : format("{}: {}", of, sentence));
+  }
+  return out;
 }
 
-JsonValue summary_json(const ValidationSummary& summary) {
-  JsonValue json(Json::objectValue);
-  json["count"] = summary.count;
-  json["median"] = number_json(summary.median);
-  json["p90"] = number_json(summary.p90);
-  json["worst"] = number_json(summary.worst);
+std::string told_text(const CollectiveFit& fit) {
+  std::string out;
+  for (const std::string& note : fit.notes) out += told_line("note", note);
+  return out + assumptions_text(fit) + warnings_text(fit.warnings);
+}
+
+JsonValue assumptions_json(const CollectiveFit& fit) {
+  JsonValue json(Json::arrayValue);
+  for (const LogAssumption& assumption : fit.assumptions) {
+    JsonValue entry(Json::objectValue);
+    entry["log"] = assumption.log.empty() ? JsonValue() : JsonValue(assumption.log);
+    entry["sentence"] = assumption.sentence;
+    json.append(entry);
+  }
   return json;
 }
 
@@ -78,8 +97,9 @@ JsonValue log_json(const FittedLog& log) {
   constants["bend"] = entry.line.bend.count();
   constants["exponent"] = entry.line.exponent;
   constants["bandwidth"] = entry.line.bandwidth.per_second();
-  json["fitted"] = summary_json(log.fitted);
-  json["held_out"] = summary_json(log.held_out);
+  json["environment"] = strings_json(entry.environment);
+  put_summary(json["fitted"], log.fitted);
+  put_summary(json["held_out"], log.held_out);
   return json;
 }
 
@@ -95,9 +115,10 @@ std::string fit_text(const CollectiveFit& fit) {
   }
   if (!fit.skipped.empty()) out += "\n";
   for (const SkippedLog& log : fit.skipped) {
-    out += format("skipped {}: {}\n", short_name(log.log), log.why);
+    out += told_line("skipped", format("{}: {}", short_name(log.log), log.why));
   }
-  return out;
+  const std::string told = told_text(fit);
+  return told.empty() ? out : out + "\n" + told;
 }
 
 JsonValue fit_json(const CollectiveFit& fit) {
@@ -106,8 +127,8 @@ JsonValue fit_json(const CollectiveFit& fit) {
   json["hold_out"] = std::string(to_string(fit.hold_out));
   JsonValue& logs = json["logs"] = JsonValue(Json::arrayValue);
   for (const FittedLog& log : fit.logs) logs.append(log_json(log));
-  json["summary"]["fitted"] = summary_json(fit.fitted);
-  json["summary"]["held_out"] = summary_json(fit.held_out);
+  put_summary(json["summary"]["fitted"], fit.fitted);
+  put_summary(json["summary"]["held_out"], fit.held_out);
   JsonValue& skipped = json["skipped"] = JsonValue(Json::arrayValue);
   for (const SkippedLog& log : fit.skipped) {
     JsonValue entry(Json::objectValue);
@@ -115,8 +136,9 @@ JsonValue fit_json(const CollectiveFit& fit) {
     entry["why"] = log.why;
     skipped.append(entry);
   }
-  JsonValue& notes = json["notes"] = JsonValue(Json::arrayValue);
-  for (const std::string& note : fit.notes) notes.append(note);
+  json["notes"] = strings_json(fit.notes);
+  json["assumptions"] = assumptions_json(fit);
+  json["warnings"] = warnings_json(fit.warnings);
   return json;
 }
 

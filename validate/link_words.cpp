@@ -11,14 +11,6 @@
 namespace zerosim {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string low;
-  for (const char c : text) {
-    low += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return low;
-}
-
 bool has_any(const std::string& text, const std::vector<std::string>& words) {
   return std::any_of(words.begin(), words.end(),
                      [&](const std::string& word) { return text.find(word) != std::string::npos; });
@@ -107,7 +99,7 @@ std::optional<NetworkKind> kind_in(const std::string& text) {
   };
   // RoCE before Ethernet, which it is; names before names that they hold.
   static const std::vector<Kind> kKinds = {
-      {NetworkKind::Tcp, {"tcpxo", "fastrak"}},
+      {NetworkKind::Tcpxo, {"tcpxo", "fastrak"}},
       {NetworkKind::Tcpx, {"tcpx"}},
       {NetworkKind::EfaV1, {"efa v1", "efav1"}},
       {NetworkKind::EfaV3, {"efa v3", "efav3", "efa v4", "efav4"}},
@@ -174,7 +166,7 @@ std::optional<NetworkWords> network_in(const std::string& text) {
 }  // namespace
 
 LinkWords read_link_words(std::string_view text) {
-  const std::string words = without_gaps(lower(text));
+  const std::string words = without_gaps(lower_case(text));
   LinkWords link;
   link.intra = intra_in(words);
   link.pcie_generation = number_after(words, "pcie");

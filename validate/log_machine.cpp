@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "sim/analysis/nccl_environment.h"
 #include "sim/base/error.h"
 #include "sim/base/json.h"
 #include "sim/base/text.h"
+#include "topology/node_file.h"
 #include "topology/presets/machines.h"
 #include "validate/csv.h"
 #include "validate/gpu_words.h"
@@ -26,6 +28,15 @@ std::string cell(const CsvTable& table, const std::vector<CsvCell>& row, const c
   return row[table.column(name)].text;
 }
 
+/// An operation that is not known would be taken for none.
+void check_operation(const CsvTable& table, const std::vector<CsvCell>& row) {
+  const CsvCell& cell = row[table.column("op")];
+  if (cell.text.empty() || nccl_test_in(cell.text)) return;
+  const std::vector<std::string> known = nccl_test_names();
+  throw TraceError(table.location(cell), format("op: found \"{}\", expected one of {}{}", cell.text,
+                                                join(known, ", "), did_you_mean(cell.text, known)));
+}
+
 int count_cell(const CsvTable& table, const std::vector<CsvCell>& row, const char* name) {
   constexpr CsvRange kCounts{1, 131'072, true};
   return static_cast<int>(csv_number(table, row, table.column(name), kCounts).value_or(0));
@@ -38,12 +49,34 @@ struct Spread {
   [[nodiscard]] int ranks() const { return nodes * gpus_per_node; }
 };
 
-/// As the list of devices has it; 0 nodes if it is none of equal hosts.
+/// Devices of each host, of the first communicator alone where several ran side by side.
+std::map<std::string, int> devices_by_host(const NcclTestsLog& log) {
+  std::map<std::string, int> counts;
+  for (const NcclTestsDevice& device : log.devices) {
+    if (device.group == log.devices.front().group) ++counts[device.host];
+  }
+  return counts;
+}
+
+/// "6 on a, 2 on b" where hosts have unequal numbers of GPUs; else "".
+std::string unequal_hosts(const NcclTestsLog& log) {
+  const std::map<std::string, int> counts = devices_by_host(log);
+  const bool equal = std::all_of(counts.begin(), counts.end(), [&](const auto& host) {
+    return host.second == counts.begin()->second;
+  });
+  if (equal) return "";
+  std::vector<std::string> parts;
+  parts.reserve(counts.size());
+  for (const auto& [host, count] : counts) parts.push_back(format("{} on {}", count, host));
+  return join(parts, ", ");
+}
+
+/// As the list of devices has it; 0 nodes if it is none of equal hosts. Where somebody pasted a
+/// list of another run its hosts count, with the ranks that the rows have.
 Spread listed_spread(const NcclTestsLog& log) {
-  std::set<std::string> hosts;
-  for (const NcclTestsDevice& device : log.devices) hosts.insert(device.host);
-  const int nodes = static_cast<int>(hosts.size());
+  const auto nodes = static_cast<int>(devices_by_host(log).size());
   if (!log.ranks || nodes == 0 || *log.ranks % nodes != 0) return {};
+  if (!unequal_hosts(log).empty()) return {};
   return {nodes, *log.ranks / nodes};
 }
 
@@ -151,22 +184,12 @@ class MachineFinder {
   }
 
   /// As a cluster file has it.
-  [[nodiscard]] const char* intra_kind() const {
-    switch (*link_.intra) {
-      case IntraNode::NvSwitch:
-        return "nvswitch";
-      case IntraNode::NvLinkMesh:
-        return "nvlink-mesh";
-      case IntraNode::Pcie:
-        return "pcie";
-      case IntraNode::PcieHostStaged:
-        return "pcie-host-staged";
-    }
-    return "";
+  [[nodiscard]] std::string intra_kind() const {
+    return std::string(intra_node_name(*link_.intra));
   }
 
   /// The same, short.
-  [[nodiscard]] const char* intra_word() const {
+  [[nodiscard]] std::string intra_word() const {
     if (link_.racks > 0) return "nvl72";
     if (*link_.intra == IntraNode::NvLinkMesh) return "mesh";
     return *link_.intra == IntraNode::PcieHostStaged ? "staged" : intra_kind();
@@ -307,15 +330,6 @@ void set_release(const NcclTestsLog& log, LogMachine& machine) {
   }
 }
 
-/// As NCCL counts nodes: those that NVLink joins are one.
-CollectiveGroup whole_cluster(const Cluster& cluster) {
-  const int domain = std::max(1, cluster.fabric.nvlink_domain_nodes);
-  CollectiveGroup group;
-  group.ranks = cluster.world_size();
-  group.nodes = (cluster.nodes + domain - 1) / domain;
-  return group;
-}
-
 const GpuSpec& gpu_of(const std::string& words, std::vector<std::string>& assumptions) {
   if (is_amd_gpu(words)) {
     throw NoMachine{format("{}: RCCL is not modelled, only NCCL", words)};
@@ -349,8 +363,8 @@ Spread indexed_spread(const NcclTestsLog& log, const LogIndexRow& row,
   Spread spread{row.nodes > 0 ? row.nodes : listed.nodes,
                 row.gpus_per_node > 0 ? row.gpus_per_node : listed.gpus_per_node};
   if (spread.ranks() > 0 && admits_ranks(log, spread.ranks())) return spread;
-  const std::string said =
-      format("{} says {} nodes of {} GPUs", row.place, row.nodes, row.gpus_per_node);
+  const std::string said = format("{} says {} of {}", row.place, counted(row.nodes, "node"),
+                                  counted(row.gpus_per_node, "GPU"));
   if (!log.ranks) throw NoMachine{said + ", which busbw / algbw does not admit"};
   if (spread.nodes == 0 || *log.ranks % spread.nodes != 0) {
     throw NoMachine{format("{}, but {} says {} ranks", said, log.ranks_from, *log.ranks)};
@@ -368,6 +382,17 @@ LogMachine by_index(const NcclTestsLog& log, const LogIndexRow& row) {
   return built(gpu, read_link_words(row.link), spread, log, row.place, std::move(assumptions));
 }
 
+/// The name that all devices have.
+std::string listed_name(const NcclTestsLog& log) {
+  const std::string& first = log.devices.front().name;
+  for (const NcclTestsDevice& device : log.devices) {
+    if (device.name == first) continue;
+    throw NoMachine{format("the list of devices has {} and {}: nodes of several kinds of GPUs",
+                           first, device.name)};
+  }
+  return first;
+}
+
 LogMachine by_devices(const NcclTestsLog& log) {
   if (log.devices.empty()) {
     throw NoMachine{
@@ -375,9 +400,16 @@ LogMachine by_devices(const NcclTestsLog& log) {
         "devices"};
   }
   std::vector<std::string> assumptions;
-  const GpuSpec& gpu = gpu_of(log.devices.front().name, assumptions);
+  const GpuSpec& gpu = gpu_of(listed_name(log), assumptions);
   const Spread spread = listed_spread(log);
-  if (spread.nodes == 0) throw NoMachine{"the list of devices has hosts with unequal GPUs"};
+  if (const std::string hosts = unequal_hosts(log); !hosts.empty()) {
+    throw NoMachine{format("the list of devices has {}: hosts of unequal numbers of GPUs", hosts)};
+  }
+  if (spread.nodes == 0) {
+    throw NoMachine{format("the list of devices has {}, among which {} do not spread evenly",
+                           counted(static_cast<int>(devices_by_host(log).size()), "host"),
+                           log.ranks ? counted(*log.ranks, "rank") : "ranks")};
+  }
   return built(gpu, {}, spread, log, log.file, std::move(assumptions));
 }
 
@@ -402,15 +434,31 @@ Spread given_spread(const NcclTestsLog& log, const LogIndexRow* row, const Clust
   return spread;
 }
 
+/// Whether the user's cluster can be as large as the log.
+void check_room(const Cluster& cluster, const Spread& spread) {
+  if (spread.gpus_per_node > cluster.node.gpus) {
+    throw NoMachine{format("the log has {} on each node, {} has {}",
+                           counted(spread.gpus_per_node, "GPU"), cluster.name, cluster.node.gpus)};
+  }
+  const bool joined = spread.nodes <= std::max(1, cluster.fabric.nvlink_domain_nodes);
+  if (spread.nodes > 1 && cluster.node.nics == 0 && !joined) {
+    throw NoMachine{format("the log has {}, {} no adapters to join them",
+                           counted(spread.nodes, "node"), cluster.name)};
+  }
+}
+
 LogMachine by_user(const NcclTestsLog& log, const LogIndexRow* row,
                    const LogMachineOptions& options) {
   const Cluster cluster = load_cluster(options.cluster);
   const Spread spread = given_spread(log, row, cluster, options);
   if (!admits_ranks(log, spread.ranks())) {
-    throw NoMachine{format("{} nodes of {} GPUs are not the {} of the log", spread.nodes,
-                           spread.gpus_per_node,
-                           log.ranks ? format("{} ranks", *log.ranks) : "ranks")};
+    throw NoMachine{format("{} of {} are not the {}", counted(spread.nodes, "node"),
+                           counted(spread.gpus_per_node, "GPU"),
+                           log.ranks ? counted(*log.ranks, "rank") + " of the log"
+                                     : "ranks that busbw / algbw of the log says")};
   }
+  const bool by_flag = options.nodes > 0 || options.gpus_per_node > 0;
+  if (!by_flag) check_room(cluster, spread);
   LogMachine machine;
   machine.cluster = load_cluster(options.cluster, spread.nodes, spread.gpus_per_node);
   machine.machine_class = machine.cluster->name;
@@ -433,6 +481,32 @@ void set_launch(const NcclTestsLog& log, LogMachine& machine) {
   const std::optional<int> release = stated_release(log);
   const bool is_old = release ? *release < kFirstLaunchingAlone : log.before_root;
   launch.as_group = is_old && launch.ranks_per_process > 1;
+}
+
+/// What the list of devices says otherwise. \throws NoMachine  if it has another architecture
+void compare_with_list(const NcclTestsLog& log, LogMachine& machine) {
+  std::set<std::string> names;
+  for (const NcclTestsDevice& device : log.devices) names.insert(device.name);
+  const Cluster& cluster = *machine.cluster;
+  for (const std::string& name : names) {
+    if (name.empty()) continue;
+    const GpuSpec* listed = gpu_by_words(name).gpu;
+    const std::string differs =
+        format("the list of devices has {}, the machine that is taken {}", name, cluster.node.gpu);
+    if (listed != nullptr && listed->compute_capability != cluster.gpu().compute_capability) {
+      throw NoMachine{differs};
+    }
+    if (listed == nullptr || listed->name != cluster.node.gpu) machine.notes.push_back(differs);
+  }
+  const std::string hosts = unequal_hosts(log);
+  const Spread spread = listed_spread(log);
+  const bool as_listed = spread.nodes == 0 || spread.nodes == cluster.nodes;
+  if (!hosts.empty() || !as_listed) {
+    machine.notes.push_back(format("the list of devices has {}, the machine that is taken {} of {}",
+                                   hosts.empty() ? counted(spread.nodes, "host") : hosts,
+                                   counted(cluster.nodes, "node"),
+                                   counted(cluster.gpus_per_node, "GPU")));
+  }
 }
 
 LogMachine found(const NcclTestsLog& log, const LogIndexRow* row,
@@ -459,7 +533,13 @@ LogIndex read_log_index(const std::string& folder) {
     entry.source = cell(table, row, "source");
     entry.gpus_per_node = count_cell(table, row, "gpus_per_node");
     entry.nodes = count_cell(table, row, "nodes");
-    index.emplace(cell(table, row, "file"), std::move(entry));
+    check_operation(table, row);
+    const CsvCell& file = row[table.column("file")];
+    const auto [known, is_new] = index.emplace(file.text, entry);
+    if (!is_new) {
+      throw TraceError(table.location(file), format("found {} again, which {} has already",
+                                                    file.text, known->second.place));
+    }
   }
   return index;
 }
@@ -469,10 +549,12 @@ LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
   try {
     LogMachine machine = found(log, row, options);
     set_release(log, machine);
+    compare_with_list(log, machine);
+    machine.found = machine.cluster;
     for (std::string& told : follow_nccl_variables(options.environment, *machine.cluster)) {
       machine.assumptions.push_back(std::move(told));
     }
-    machine.group = whole_cluster(*machine.cluster);
+    machine.group = world_group(*machine.cluster);
     set_launch(log, machine);
     return machine;
   } catch (const NoMachine& none) {

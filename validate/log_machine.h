@@ -23,7 +23,9 @@
 /// GPUs a process were launched as a group (LaunchMode).
 ///
 /// Skipped with a reason: AMD's GPUs (RCCL is no NCCL), GPUs and networks that are not known, ranks
-/// that are not nodes x GPUs.
+/// that are not nodes x GPUs, hosts with unequal numbers of GPUs or with several kinds, and logs
+/// whose list of devices has GPUs of another architecture than the user's cluster or the row.
+/// Where list, row and user differ otherwise the first of them above counts, and that is a note.
 #pragma once
 
 #include <map>
@@ -62,19 +64,25 @@ struct LogIndexRow {
 using LogIndex = std::map<std::string, LogIndexRow>;
 
 /// Reads the INDEX.csv of a folder; empty if there is none.
-/// \throws TraceError  with line and column, if it is no such table.
+/// \throws TraceError  with line and column, if it is no such table, at an operation that is not
+/// known
+///                     and at a file's second row.
 [[nodiscard]] LogIndex read_log_index(const std::string& folder);
 
 struct LogMachine {
   std::optional<Cluster> cluster;
-  std::string why;  ///< there is none
+  std::string why;               ///< there is none
+  std::optional<Cluster> found;  ///< the same without what the environment does
   CollectiveGroup group;
   std::string machine_class;  ///< "A100 nvswitch", "H100 efa": GPU and the narrowest links
   std::vector<std::string> assumptions;
+  std::vector<std::string> notes;  ///< where the log says something else
 };
 
 /// \param row  null: the log is in no index
-/// \throws ConfigError  if the user's cluster cannot be read; as follow_nccl_variables
+/// \throws ConfigError  if the user's cluster cannot be read, or has no place for the nodes and
+/// GPUs
+///                      that the user gives; as follow_nccl_variables
 [[nodiscard]] LogMachine machine_of_log(const NcclTestsLog& log, const LogIndexRow* row,
                                         const LogMachineOptions& options);
 

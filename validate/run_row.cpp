@@ -39,10 +39,7 @@ bool has_any(std::string_view text, std::initializer_list<std::string_view> word
 
 /// "yes" of "Yes (SDPA)": without what is in brackets, in small letters.
 std::string word_of(const std::string& cell) {
-  std::string word = cell.substr(0, cell.find(" ("));
-  std::transform(word.begin(), word.end(), word.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return word;
+  return lower_case(cell.substr(0, cell.find(" (")));
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {

@@ -1,7 +1,7 @@
 #include "sim/analysis/environment_settings.h"
 
 #include <algorithm>
-#include <cctype>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -25,13 +25,6 @@ std::vector<std::string_view> known_names() {
   std::vector<std::string_view> names = nccl_variables();
   names.insert(names.end(), {kAllocConf, kNewerAllocConf, kThreads});
   return names;
-}
-
-std::string upper_case(std::string_view text) {
-  std::string upper(text);
-  std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return upper;
 }
 
 /// The known name that `name` is a misspelling of; "" if it is one itself, or like none.
@@ -109,6 +102,13 @@ void read_alloc_conf(const EnvironmentVariable& variable, EnvironmentSettings& s
 
 }  // namespace
 
+EnvironmentSettings environment_names(const Environment& environment) {
+  EnvironmentSettings settings;
+  warn_of_misspellings(environment, settings.warnings);
+  settings.assumptions = unused_sentences(environment);
+  return settings;
+}
+
 EnvironmentSettings environment_settings(const Environment& environment) {
   EnvironmentSettings settings;
   const EnvironmentVariable* first = environment.find(kAllocConf);
@@ -122,10 +122,10 @@ EnvironmentSettings environment_settings(const Environment& environment) {
                                         to_string(newer->named), kNewerAllocConf, kAllocConf),
                                  newer->named});
   }
-  warn_of_misspellings(environment, settings.warnings);
-  for (std::string& unused : unused_sentences(environment)) {
-    settings.assumptions.push_back(std::move(unused));
-  }
+  EnvironmentSettings names = environment_names(environment);
+  std::move(names.warnings.begin(), names.warnings.end(), std::back_inserter(settings.warnings));
+  std::move(names.assumptions.begin(), names.assumptions.end(),
+            std::back_inserter(settings.assumptions));
   return settings;
 }
 

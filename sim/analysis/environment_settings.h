@@ -25,6 +25,10 @@ struct EnvironmentSettings {
   std::vector<Warning> warnings;         ///< misspelt names; those of the allocator's options
 };
 
+/// Names alone: those that are misspelt, and what is set and not followed. For questions that have
+/// no allocator.
+[[nodiscard]] EnvironmentSettings environment_names(const Environment& environment);
+
 /// \throws ConfigError  at the option of the allocator that is wrong; at a value that only a shell
 ///                      could expand.
 [[nodiscard]] EnvironmentSettings environment_settings(const Environment& environment);

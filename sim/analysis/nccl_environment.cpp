@@ -10,6 +10,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "topology/collective_change.h"
 #include "topology/collective_model.h"
 #include "topology/nccl_graph.h"
 #include "topology/nccl_paths.h"
@@ -50,20 +51,6 @@ Word whole(const EnvironmentVariable& variable) {
   return {variable.value, variable.where};
 }
 
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
-}
-
-std::string upper_case(std::string_view text) {
-  std::string upper(text);
-  std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return upper;
-}
-
 /// A number in these bounds; `expected` for the message.
 int number(const EnvironmentVariable& variable, int least, int most, const char* expected) {
   const std::string& text = variable.value;
@@ -73,6 +60,15 @@ int number(const EnvironmentVariable& variable, int least, int most, const char*
   if (!read || value < least || value > most) fail(variable, whole(variable), expected);
   return value;
 }
+
+/// What a variable was found to do.
+struct Effect {
+  // NOLINTNEXTLINE(google-explicit-constructor): functions of nccl_paths.h say it in a string
+  Effect(std::string words, bool always = false) : what(std::move(words)), told_always(always) {}
+  Effect(const char* words) : what(words) {}  // NOLINT(google-explicit-constructor)
+  std::string what;                           ///< half a sentence; "" if nothing
+  bool told_always = false;  ///< also where no collective changes: it is no claim that one does
+};
 
 bool is_on(const EnvironmentVariable& variable) {
   return number(variable, 0, 1, "0 or 1") == 1;
@@ -171,10 +167,7 @@ void for_lists(const EnvironmentVariable& variable, Body body) {
 
 /// Operations that nothing on the list does.
 std::string without_choice(const Cluster& cluster) {
-  const int domain = std::max(1, cluster.fabric.nvlink_domain_nodes);
-  CollectiveGroup world;
-  world.ranks = cluster.world_size();
-  world.nodes = (cluster.nodes + domain - 1) / domain;
+  const CollectiveGroup world = world_group(cluster);
   std::vector<std::string> names;
   for (const Choice& operation : operations()) {
     const auto op = static_cast<CollectiveOp>(operation.numbers.front());
@@ -185,15 +178,15 @@ std::string without_choice(const Cluster& cluster) {
                 join(names, ", "));
 }
 
-std::string allow_algorithms(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect allow_algorithms(const EnvironmentVariable& variable, Cluster& cluster) {
   NcclSettings& settings = cluster.nccl_settings;
   for_lists(variable, [&](std::size_t operation, const Word& list) {
     settings.allowed[operation].algorithms = read_list<7>(variable, list, algorithms());
   });
-  return "NCCL chooses among these algorithms" + without_choice(cluster);
+  return {"NCCL chooses among these algorithms" + without_choice(cluster), true};
 }
 
-std::string allow_protocols(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect allow_protocols(const EnvironmentVariable& variable, Cluster& cluster) {
   NcclSettings& settings = cluster.nccl_settings;
   bool forces = false;
   for_lists(variable, [&](std::size_t operation, const Word& list) {
@@ -203,42 +196,84 @@ std::string allow_protocols(const EnvironmentVariable& variable, Cluster& cluste
     forces = forces || allowed.ll128_forced;
   });
   const NcclGraph& graph = cluster.nccl();
-  const bool unusual = !graph.ll128 || (cluster.nodes > 1 && !graph.inter_ll128);
-  return format("NCCL chooses among these protocols{}{}",
-                forces && unusual ? "; LL128 among them, which it would not take here" : "",
-                without_choice(cluster));
+  const bool unusual = !graph.ll128 || (world_group(cluster).nodes > 1 && !graph.inter_ll128);
+  return {format("NCCL chooses among these protocols{}{}",
+                 forces && unusual ? "; LL128 among them, which it would not take here" : "",
+                 without_choice(cluster)),
+          true};
 }
 
 // Numbers.
 
-std::string limit_channels(const EnvironmentVariable& variable, Cluster& cluster) {
-  const int most = number(variable, 1, 1'000'000, "a number of channels, at least 1");
-  NcclSettings& settings = cluster.nccl_settings;
-  settings.max_channels = settings.max_channels == 0 ? most : std::min(settings.max_channels, most);
-  const NcclGraph& graph = cluster.nccl();
-  const int usual = cluster.nodes > 1 ? graph.inter_ctas : graph.ctas;
-  if (most >= usual) return "";
-  return format("collectives hold {} SMs where {} are usual", most, usual);
+/// Large rings of one group: SMs, and bus bandwidth in GB/s.
+struct LargeGather {
+  int ctas = 0;
+  double rate = 0;
+};
+
+LargeGather large_gather(const Cluster& cluster, const CollectiveGroup& group) {
+  constexpr Bytes kLarge{std::int64_t{1} << 30};
+  const CollectiveCost cost = collective_cost(cluster, CollectiveOp::AllGather, kLarge, group);
+  const double seconds = cost.transfer_time(cluster).count();
+  return {cost.ctas, static_cast<double>(cost.sent_per_rank.count()) / seconds * 1e-9};
 }
 
-std::string raise_channels(const EnvironmentVariable& variable, Cluster& cluster) {
-  constexpr int kMostChannels = 64;  // MAXCHANNELS of NCCL
+/// What large all-gathers of one group have of SMs and rate, where they had others; "": the same.
+std::string gather_text(const Cluster& before, const Cluster& after, const CollectiveGroup& group,
+                        const char* where) {
+  const LargeGather usual = large_gather(before, group);
+  const LargeGather now = large_gather(after, group);
+  if (now.ctas == usual.ctas && now.rate == usual.rate) return "";
+  std::string text = format("{} hold {} where {} usual", where, counted(now.ctas, "SM"),
+                            usual.ctas == 1 ? "1 is" : format("{} are", usual.ctas));
+  if (now.rate < usual.rate * (1 - 1e-9)) {
+    text += format(" and reach {:.3g} of {:.3g} GB/s", now.rate, usual.rate);
+  } else if (now.ctas > usual.ctas) {
+    text += " and are no faster";
+  }
+  return text;
+}
+
+/// The same of GPUs that NVLink or a node joins, then of all.
+std::string channels_text(const Cluster& before, const Cluster& after) {
+  std::vector<std::string> parts;
+  const CollectiveGroup world = world_group(after);
+  CollectiveGroup inside = world;
+  inside.ranks = world.ranks / world.nodes;
+  inside.nodes = 1;
+  const auto add = [&](const CollectiveGroup& group, const char* where) {
+    std::string text = group.ranks > 1 ? gather_text(before, after, group, where) : "";
+    if (!text.empty()) parts.push_back(std::move(text));
+  };
+  add(inside,
+      after.fabric.nvlink_domain_nodes > 1 ? "inside an NVLink domain they" : "inside a node they");
+  if (world.nodes > 1) add(world, "between nodes they");
+  if (parts.empty()) return "small collectives have other channels";
+  return "of large all-gathers: " + join(parts, "; ");
+}
+
+Effect limit_channels(const EnvironmentVariable& variable, Cluster& cluster) {
+  const int most = number(variable, 1, 1'000'000, "a number of channels, at least 1");
+  const Cluster before = cluster;
+  NcclSettings& settings = cluster.nccl_settings;
+  settings.max_channels = settings.max_channels == 0 ? most : std::min(settings.max_channels, most);
+  return channels_text(before, cluster);
+}
+
+Effect raise_channels(const EnvironmentVariable& variable, Cluster& cluster) {
   const int least = number(variable, 1, 1'000'000, "a number of channels, at least 1");
+  const Cluster before = cluster;
   NcclSettings& settings = cluster.nccl_settings;
   if (settings.max_channels > 0 && least > settings.max_channels) {
     fail(
         variable, whole(variable),
         format("at most {}, the most channels that the environment allows", settings.max_channels));
   }
-  settings.min_channels = std::max(settings.min_channels, std::min(least, kMostChannels));
-  const NcclGraph& graph = cluster.nccl();
-  const int usual = cluster.nodes > 1 ? graph.inter_ctas : graph.ctas;
-  if (settings.min_channels <= usual) return "";
-  return format("large collectives hold {} SMs where {} are usual, and are no faster",
-                settings.min_channels, usual);
+  settings.min_channels = std::max(settings.min_channels, std::min(least, kMaxNcclChannels));
+  return channels_text(before, cluster);
 }
 
-std::string set_threads(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_threads(const EnvironmentVariable& variable, Cluster& cluster) {
   constexpr int kMost = 512;
   constexpr const char* kExpected = "a multiple of 32 from 64 on";
   const int threads = number(variable, 64, 1'000'000, kExpected);
@@ -251,17 +286,17 @@ std::string set_threads(const EnvironmentVariable& variable, Cluster& cluster) {
 
 // Switches that reduce.
 
-std::string set_nvls(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_nvls(const EnvironmentVariable& variable, Cluster& cluster) {
   const bool on = number(variable, 0, 2, "0, 1 or 2") > 0;
   if (on || cluster.nccl().nvls_heads == 0) return "";
   cluster.nccl_settings.nvls = false;
   return "NVSwitches do not reduce";
 }
 
-std::string set_collnet(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_collnet(const EnvironmentVariable& variable, Cluster& cluster) {
   const bool on = is_on(variable);
   if (on && !cluster.fabric.sharp && cluster.nodes > 1) {
-    return "does nothing, as the cluster's switches do not reduce (fabric.sharp)";
+    return {"does nothing, as the cluster's switches do not reduce (fabric.sharp)", true};
   }
   if (on || !cluster.fabric.sharp) return "";
   cluster.nccl_settings.collnet = false;
@@ -308,19 +343,19 @@ std::optional<PathKind> distance(const EnvironmentVariable& variable) {
               did_you_mean(upper_case(variable.value), words)));
 }
 
-std::string set_p2p(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_p2p(const EnvironmentVariable& variable, Cluster& cluster) {
   return is_on(variable) ? limit_peer_copies(cluster, std::nullopt) : "";
 }
 
-std::string set_p2p_level(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_p2p_level(const EnvironmentVariable& variable, Cluster& cluster) {
   return limit_peer_copies(cluster, distance(variable));
 }
 
-std::string set_mnnvl(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_mnnvl(const EnvironmentVariable& variable, Cluster& cluster) {
   return is_on(variable) ? "" : separate_nodes(cluster);
 }
 
-std::string set_shared_memory(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_shared_memory(const EnvironmentVariable& variable, Cluster& cluster) {
   return is_on(variable) ? leave_shared_memory(cluster) : "";
 }
 
@@ -328,20 +363,20 @@ bool needs_plugin(NetworkKind kind) {
   return is_efa(kind) || kind == NetworkKind::Tcpx;
 }
 
-std::string set_ib(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_ib(const EnvironmentVariable& variable, Cluster& cluster) {
   return is_on(variable) && !needs_plugin(cluster.node.network) ? use_sockets(cluster) : "";
 }
 
-std::string set_net(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_net(const EnvironmentVariable& variable, Cluster& cluster) {
   return lower_case(variable.value) == "socket" ? use_sockets(cluster) : "";
 }
 
-std::string set_net_plugin(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_net_plugin(const EnvironmentVariable& variable, Cluster& cluster) {
   const bool lost = variable.value == "none" && needs_plugin(cluster.node.network);
   return lost ? use_sockets(cluster) : "";
 }
 
-std::string set_adapters(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_adapters(const EnvironmentVariable& variable, Cluster& cluster) {
   AdapterList list;
   Word rest = whole(variable);
   const auto takes = [&](char mark) {
@@ -361,16 +396,15 @@ std::string set_adapters(const EnvironmentVariable& variable, Cluster& cluster) 
   return keep_adapters(cluster, list);
 }
 
-std::string set_gdr_level(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_gdr_level(const EnvironmentVariable& variable, Cluster& cluster) {
   return limit_gpudirect(cluster, distance(variable));
 }
 
-std::string set_gdr_read(const EnvironmentVariable& variable, Cluster& cluster) {
+Effect set_gdr_read(const EnvironmentVariable& variable, Cluster& cluster) {
   return is_on(variable) ? "" : stage_sends(cluster);
 }
 
-/// What a variable does; \returns half a sentence, "" if nothing.
-using Follow = std::string (*)(const EnvironmentVariable&, Cluster&);
+using Follow = Effect (*)(const EnvironmentVariable&, Cluster&);
 
 struct Followed {
   std::string_view name;
@@ -470,23 +504,61 @@ constexpr auto kWithoutEffect = std::to_array<std::string_view>({
     "NCCL_WIN_ENABLE",
 });
 
-std::string sentence(const EnvironmentVariable& variable, const std::string& what) {
-  return format("environment: {}={}: {}", variable.name, variable.value,
-                what.empty() ? "changes nothing here" : what);
+/// One that is set and followed.
+struct Set {
+  const Followed* followed = nullptr;
+  const EnvironmentVariable* variable = nullptr;
+};
+
+std::vector<Set> followed_ones(const Environment& environment,
+                               const std::vector<std::string>& elsewhere) {
+  std::vector<Set> all;
+  for (const Followed& followed : kFollowed) {
+    const EnvironmentVariable* variable = environment.find(followed.name);
+    if (variable == nullptr || variable->value.empty()) continue;
+    if (std::find(elsewhere.begin(), elsewhere.end(), followed.name) != elsewhere.end()) continue;
+    all.push_back({&followed, variable});
+  }
+  return all;
 }
 
 /// Errors of the cluster's functions have no place: that of the variable.
-std::string follow_one(const Followed& followed, const EnvironmentVariable& variable,
-                       Cluster& cluster) {
+Effect follow_one(const Set& set, Cluster& cluster) {
+  const EnvironmentVariable& variable = *set.variable;
   if (variable.needs_expansion) {
     fail(variable, whole(variable), "a value that no shell has to expand");
   }
   try {
-    return sentence(variable, followed.follow(variable, cluster));
+    return set.followed->follow(variable, cluster);
   } catch (const ConfigError& error) {
     if (!error.location().file.empty()) throw;
-    throw ConfigError(variable.where, format("{}: {}", variable.name, error.what()));
+    throw ConfigError(variable.where, format("{}: {}", variable.name, error.what()), error.code());
   }
+}
+
+/// Whether `sets` alone make the collectives of `found` those of `wanted`.
+bool make_alike(const std::vector<Set>& sets, Cluster found, const Cluster& wanted) {
+  try {
+    for (const Set& set : sets) static_cast<void>(follow_one(set, found));
+  } catch (const ConfigError&) {
+    return false;  // without the others they cannot be
+  }
+  return collectives_alike(found, wanted);
+}
+
+/// Those without which some collective would be another: each in turn is left out if the rest make
+/// the same cluster, the last first, as later ones are what earlier ones have done already.
+std::vector<Set> that_matter(std::vector<Set> sets, const Cluster& found, const Cluster& followed) {
+  for (std::size_t i = sets.size(); i-- > 0;) {
+    std::vector<Set> others = sets;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    if (make_alike(others, found, followed)) sets = std::move(others);
+  }
+  return sets;
+}
+
+std::string sentence(const EnvironmentVariable& variable, const std::string& what) {
+  return format("environment: {}={}: {}", variable.name, variable.value, what);
 }
 
 }  // namespace
@@ -507,15 +579,30 @@ bool is_followed_nccl_variable(std::string_view name) {
 
 std::vector<std::string> follow_nccl_variables(const Environment& environment, Cluster& cluster,
                                                const std::vector<std::string>& elsewhere) {
+  const std::vector<Set> all = followed_ones(environment, elsewhere);
+  const Cluster found = cluster;
+  std::vector<Effect> effects;
+  effects.reserve(all.size());
+  for (const Set& set : all) effects.push_back(follow_one(set, cluster));
+  const std::vector<Set> matter = that_matter(all, found, cluster);
   std::vector<std::string> told;
-  told.reserve(kFollowed.size());
-  for (const Followed& followed : kFollowed) {
-    const EnvironmentVariable* variable = environment.find(followed.name);
-    if (variable == nullptr || variable->value.empty()) continue;
-    if (std::find(elsewhere.begin(), elsewhere.end(), followed.name) != elsewhere.end()) continue;
-    told.push_back(follow_one(followed, *variable, cluster));
+  told.reserve(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool matters = std::any_of(matter.begin(), matter.end(), [&](const Set& set) {
+      return set.variable == all[i].variable;
+    });
+    const bool says = !effects[i].what.empty() && (matters || effects[i].told_always);
+    told.push_back(sentence(*all[i].variable, says ? effects[i].what : "changes nothing here"));
   }
   return told;
+}
+
+std::vector<std::string> followed_settings(const Environment& environment) {
+  std::vector<std::string> settings;
+  for (const Set& set : followed_ones(environment, {})) {
+    settings.push_back(format("{}={}", set.variable->name, set.variable->value));
+  }
+  return settings;
 }
 
 }  // namespace zerosim

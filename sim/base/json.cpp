@@ -207,6 +207,17 @@ std::string number_text(double number) {
 
 void write(const JsonValue& value, bool indented, int depth, std::string& out);
 
+/// With U+FFFD for each byte that is not UTF-8.
+std::string as_utf8(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(std::string_view(text).substr(i));
+    out += length == 0 ? "\xEF\xBF\xBD" : text.substr(i, length);
+    i += std::max<std::size_t>(length, 1);
+  }
+  return out;
+}
+
 void write_line_start(bool indented, int depth, std::string& out) {
   if (!indented) return;
   out += '\n';
@@ -219,7 +230,7 @@ void write_container(const JsonValue& value, bool indented, int depth, std::stri
   for (auto member = value.begin(); member != value.end(); ++member) {
     if (member != value.begin()) out += indented ? "," : ", ";
     write_line_start(indented, depth + 1, out);
-    if (object) out += quoted_text(member.name()) + ": ";
+    if (object) out += quoted_text(as_utf8(member.name())) + ": ";
     write(*member, indented, depth + 1, out);
   }
   if (!value.empty()) write_line_start(indented, depth, out);
@@ -241,7 +252,7 @@ void write(const JsonValue& value, bool indented, int depth, std::string& out) {
       out += number_text(value.asDouble());
       return;
     case Json::stringValue:
-      out += quoted_text(value.asString());
+      out += quoted_text(as_utf8(value.asString()));
       return;
     case Json::booleanValue:
       out += value.asBool() ? "true" : "false";
@@ -549,6 +560,20 @@ std::vector<std::string> JsonObject::strings(const std::string& key) {
                                                              path_of(key), i, describe(value[i])));
     }
     result.push_back(value[i].asString());
+  }
+  return result;
+}
+
+std::vector<double> JsonObject::numbers(const std::string& key) {
+  const JsonValue& value = raw(key);
+  if (!value.isArray()) fail(key, mismatch(*this, key, "an array of numbers"));
+  std::vector<double> result;
+  for (Json::ArrayIndex i = 0; i < value.size(); ++i) {
+    if (!value[i].isNumeric()) {
+      throw ConfigError(document_.location(value[i]), format("{}[{}]: found {}, expected a number",
+                                                             path_of(key), i, describe(value[i])));
+    }
+    result.push_back(value[i].asDouble());
   }
   return result;
 }

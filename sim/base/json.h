@@ -91,6 +91,7 @@ class JsonObject {
   [[nodiscard]] std::vector<JsonObject> objects(const std::string& key);  ///< an array of objects
   [[nodiscard]] std::vector<std::int64_t> integers(const std::string& key);
   [[nodiscard]] std::vector<std::string> strings(const std::string& key);
+  [[nodiscard]] std::vector<double> numbers(const std::string& key);
 
   [[nodiscard]] std::optional<std::string> optional_string(const std::string& key);
   [[nodiscard]] std::optional<std::int64_t> optional_integer(const std::string& key);
@@ -131,7 +132,8 @@ class JsonObject {
 /// for truthful places read with `JsonDocument::from_hjson`.
 [[nodiscard]] std::string hjson_to_json(std::string_view text);
 
-/// Compact or indented text; numbers print shortest, non-finite numbers print null.
+/// Compact or indented text; numbers print shortest, non-finite numbers print null. Bytes that are
+/// not UTF-8 (in names of files) become U+FFFD.
 [[nodiscard]] std::string to_text(const JsonValue& value, bool indented = true);
 
 }  // namespace zerosim

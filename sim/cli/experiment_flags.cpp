@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "sim/analysis/calibration_notes.h"
 #include "sim/analysis/nccl_environment.h"
 #include "sim/base/text.h"
 #include "sim/cli/numbers.h"
@@ -483,8 +484,12 @@ GivenExperiment required_experiment(const ExperimentFlags& flags) {
   experiment.cluster = required_cluster(flags);
   experiment.batch = batch_shape(flags, experiment.model, given.assumptions);
   experiment.routing = routing_of(flags, experiment.model, given.assumptions);
+  const Cluster found = experiment.cluster;
   EnvironmentSettings environment = environment_of(flags, experiment.cluster);
-  if (!flags.calibration.empty()) experiment.calibration = read_calibration(flags.calibration);
+  if (!flags.calibration.empty()) {
+    experiment.calibration = read_calibration(flags.calibration);
+    find_measured_clusters(experiment.calibration, found, !flags.environment.empty());
+  }
   experiment.alloc_conf = std::move(environment.alloc_conf);
   std::move(environment.assumptions.begin(), environment.assumptions.end(),
             std::back_inserter(given.assumptions));

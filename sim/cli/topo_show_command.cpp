@@ -58,7 +58,7 @@ class TopoShowCommand : public Command {
     if (links_) simulate();
     if (json_) {
       JsonValue json = topology_json(cluster, summary);
-      if (classes) json["classes"] = folding_json(classes->folding, classes->names);
+      if (classes) json["classes"] = classes_json(*classes);
       if (links_) json["links"] = traffic_json(run_.timeline);
       print(json);
     } else {
@@ -72,6 +72,8 @@ class TopoShowCommand : public Command {
   struct Classes {
     Folding folding;
     FoldingNames names;
+    std::string model;                     ///< of a strategy's program
+    std::vector<std::string> assumptions;  ///< of that program
   };
 
   void check_form() const {
@@ -143,8 +145,8 @@ class TopoShowCommand : public Command {
   }
 
   [[nodiscard]] Classes classes_of_strategy(const Cluster& cluster) const {
-    const Program program = program_of(cluster);
     Classes classes;
+    const Program program = program_of(cluster, classes);
     for (const RankProgram& rank : program.ranks) {
       const std::optional<GpuRun> run = gpu_run_of(cluster, rank.representative);
       classes.names.micro_batches.push_back(run ? run->micro_batch : 0);
@@ -154,11 +156,15 @@ class TopoShowCommand : public Command {
     return classes;
   }
 
-  [[nodiscard]] Program program_of(const Cluster& cluster) const {
+  [[nodiscard]] Program program_of(const Cluster& cluster, Classes& classes) const {
     ExperimentFlags flags = flags_;
-    if (flags.model.empty()) flags.model = "gpt2";
-    std::vector<std::string> assumptions;
+    std::vector<std::string>& assumptions = classes.assumptions;
+    if (flags.model.empty()) {
+      flags.model = "gpt2";
+      assumptions.emplace_back("model gpt2: --model is not given; another may have other classes");
+    }
     const Model model = required_model(flags);
+    classes.model = model.name;
     const BatchShape batch = batch_shape(flags, model, assumptions);
     BuildOptions options;
     options.world_size = cluster.world_size();
@@ -178,6 +184,11 @@ class TopoShowCommand : public Command {
     out += "\n" + topology_summary(cluster, summary);
     if (classes) {
       out += "\n" + folding_text(classes->folding, classes->names);
+      if (!classes->model.empty()) {
+        out += wrap(format("classes of {}{}", classes->model,
+                           flags_.model.empty() ? ", as --model is not given" : ""),
+                    kReportColumns);
+      }
       if (cluster.must_not_fold()) {
         out += wrap(
             "jitter or hashed flows: every rank is simulated; these are the classes before that",
@@ -190,10 +201,22 @@ class TopoShowCommand : public Command {
     }
     if (!list_assumptions_) return out;
     out += "\nAssumptions\n";
-    for (const std::string& sentence : links_ ? step_.assumptions : cluster.assumptions) {
+    const std::vector<std::string>& own = links_ ? step_.assumptions : cluster.assumptions;
+    const std::vector<std::string> of_classes =
+        classes ? classes->assumptions : std::vector<std::string>();
+    for (const std::string& sentence : merged({own, of_classes})) {
       out += wrap(sentence, kReportColumns, "  - ");
     }
     return out;
+  }
+
+  [[nodiscard]] static JsonValue classes_json(const Classes& classes) {
+    JsonValue json = folding_json(classes.folding, classes.names);
+    if (classes.model.empty()) return json;
+    json["model"] = classes.model;
+    JsonValue& assumptions = json["assumptions"] = JsonValue(Json::arrayValue);
+    for (const std::string& sentence : classes.assumptions) assumptions.append(sentence);
+    return json;
   }
 
   [[nodiscard]] static std::string heading(const Cluster& cluster) {

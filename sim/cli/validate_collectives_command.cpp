@@ -32,12 +32,18 @@ class ValidateCollectivesCommand : public Command {
     LogMachineOptions options = log_machine_options(machine_);
     if (!calibration_.empty()) options.calibration = read_calibration(calibration_);
     const CollectiveValidation validation = validate_collectives(paths_, options);
+    const std::vector<std::string> over = exceeded(summary_of(validation), tolerance);
     if (json_) {
-      print(collectives_json(validation));
+      JsonValue json = collectives_json(validation);
+      JsonValue& exceeded = json["exceeded"] = JsonValue(Json::arrayValue);
+      for (const std::string& told : over) exceeded.append(told);
+      print(json);
     } else {
-      print(collectives_text(validation, sizes_));
+      std::string text = collectives_text(validation, sizes_);
+      for (const std::string& told : over) text += "no: " + told + "\n";
+      print(text);
     }
-    return is_within(summary_of(validation), tolerance) ? kYes : kNo;
+    return over.empty() ? kYes : kNo;
   }
 
  private:

@@ -73,36 +73,6 @@ std::string TextTable::text(int indent) const {
   return out;
 }
 
-std::string wrap(std::string_view text, int width, std::string_view first) {
-  const auto limit = static_cast<std::size_t>(width);
-  const std::string margin(first.size(), ' ');
-  std::string out;
-  std::string line(first);
-  bool empty_line = true;  // nothing but the margin yet
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    std::string_view word = text.substr(at, end - at);
-    at = end + 1;
-    while (!word.empty()) {
-      const std::size_t needed = line.size() + (empty_line ? 0 : 1) + word.size();
-      if (needed > limit && !empty_line) {
-        append_line(out, std::exchange(line, margin));
-        empty_line = true;
-        continue;
-      }
-      const std::size_t room = limit > line.size() ? limit - line.size() : 1;
-      const std::string_view piece = needed > limit ? word.substr(0, room) : word;
-      if (!empty_line) line += ' ';
-      line += piece;
-      empty_line = false;
-      word.remove_prefix(piece.size());
-    }
-  }
-  append_line(out, std::move(line));
-  return out;
-}
-
 std::vector<std::string> wrap_name(std::string_view name, int width, int lines) {
   const auto limit = static_cast<std::size_t>(std::max(width, 3));
   std::vector<std::string> pieces;

@@ -1,5 +1,5 @@
 /// \file
-/// Plain ASCII tables and paragraphs of a given width.
+/// Plain ASCII tables of a given width; paragraphs: `wrap` (sim/base/text.h).
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,9 @@
 #include <string_view>
 #include <vector>
 
-namespace zerosim {
+#include "sim/base/text.h"
 
-/// Columns that every report for people stays within.
-inline constexpr int kReportColumns = 100;
+namespace zerosim {
 
 /// Cells in columns that are as wide as their widest cell.
 class TextTable {
@@ -41,10 +40,6 @@ class TextTable {
   int gap_;
   std::vector<Row> rows_;
 };
-
-/// Breaks `text` at spaces into lines of at most `width` columns; a word that is longer is cut. The
-/// first line begins with `first`, the others with as many spaces.
-[[nodiscard]] std::string wrap(std::string_view text, int width, std::string_view first = "");
 
 /// Breaks a name into at most `lines` pieces of at most `width` characters, after one of "_-./"
 /// where possible; what does not fit ends in "..".

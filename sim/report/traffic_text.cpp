@@ -49,6 +49,12 @@ std::vector<Row> rows_of(const Timeline& timeline) {
   return rows;
 }
 
+/// Four digits, and whole ones above.
+std::string milliseconds(Seconds time) {
+  const double value = time.count() * 1e3;
+  return value < 1e4 ? format("{:.4g}", value) : format("{:.0f}", value);
+}
+
 }  // namespace
 
 std::string traffic_text(const Timeline& timeline) {
@@ -64,11 +70,10 @@ std::string traffic_text(const Timeline& timeline) {
     table.add_row(std::move(cells));
   }
   std::string out =
-      wrap(
-          format("links in a step of {:.4g} ms; of each: GB that it carries one way, how much that "
-                 "is of what it could, and for how much of the step there is anything on it",
-                 last_step(timeline).count() * 1e3),
-          kReportColumns) +
+      wrap(format("links in a step of {} ms; of each: GB that it carries one way, how much that "
+                  "is of what it could, and for how much of the step there is anything on it",
+                  milliseconds(last_step(timeline))),
+           kReportColumns) +
       table.text();
   if (rows.size() > kMostRows) {
     out += format("  and {} more rows; --json lists all links\n", rows.size() - kMostRows);

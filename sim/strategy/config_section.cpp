@@ -327,13 +327,6 @@ std::string ConfigSection::shown(const std::string& key) const {
   return to_text(value, false);
 }
 
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return text;
-}
-
 std::string truth(bool value) {
   return value ? "true" : "false";
 }

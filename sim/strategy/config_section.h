@@ -117,7 +117,6 @@ class ConfigSection {
   std::string listed_path_;
 };
 
-[[nodiscard]] std::string lower_case(std::string text);
 [[nodiscard]] std::string truth(bool value);  ///< "true" or "false"
 
 }  // namespace zerosim::internal

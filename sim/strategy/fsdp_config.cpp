@@ -24,13 +24,6 @@ const std::vector<std::string>& prefetch_names() {
   return kNames;
 }
 
-std::string upper_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
-    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  });
-  return text;
-}
-
 std::string joined_classes(const std::vector<std::string>& classes) {
   return join(classes, ",");
 }

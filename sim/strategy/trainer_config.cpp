@@ -80,13 +80,6 @@ const std::vector<std::string>& fsdp_words() {
   return kWords;
 }
 
-std::string upper_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
-    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  });
-  return text;
-}
-
 class TrainerReader {
  public:
   TrainerReader(const JsonDocument& document, const TrainingFlags& flags, const Model& model,

@@ -9,6 +9,7 @@
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "topology/calibrated_cost.h"
+#include "topology/nccl_paths.h"
 
 namespace zerosim {
 namespace {
@@ -239,6 +240,89 @@ TEST(CalibratedCost, AnotherLaunchIsScaled) {
             &both.collectives[1]);
 }
 
+TEST(CalibratedCost, KindsOfNetworkTellMachinesApart) {
+  const Cluster measured = load_cluster("dgx-a100-40", 2);
+  Calibration calibration = of(some_entry(measured));
+  Cluster sockets = measured;
+  EXPECT_EQ(use_sockets(sockets).substr(0, 20), "adapters talk by TCP");
+  EXPECT_THAT(foreign_machines(calibration, sockets),
+              ElementsAre(HasSubstr("infiniband between nodes, not tcp")));
+  const auto kind = [&] {
+    return calibration_match(calibration, sockets, CollectiveOp::AllReduce, {16, 2}).kind;
+  };
+  EXPECT_EQ(kind(), CalibrationMatch::Kind::None);
+  calibration.collectives[0].machine.network.reset();  // a file that does not tell
+  EXPECT_EQ(kind(), CalibrationMatch::Kind::Exact);
+}
+
+/// `cluster` with the job's settings, and the calibration as it was measured without them.
+struct Job {
+  Cluster cluster;
+  Calibration calibration;
+};
+
+Job with_channels(const CalibratedCollective& entry, const Cluster& found, int channels) {
+  Job job{found, of(entry)};
+  job.cluster.nccl_settings.max_channels = channels;
+  job.calibration.measured_on = {found};
+  return job;
+}
+
+// What the settings make of the model they make of the measurement, of the very group and of
+// others.
+TEST(CalibratedCost, SettingsOfTheJobAreTheModels) {
+  const Cluster found = load_cluster("dgx-a100-40");
+  const CalibratedCollective entry = some_entry(found);
+  const Job job = with_channels(entry, found, 2);
+  for (const int ranks : {8, 4}) {
+    const CollectiveGroup group{ranks, 1};
+    const Seconds usual = time_of(of(entry), found, 1_GiB, group);
+    const Seconds here = time_of(job.calibration, job.cluster, 1_GiB, group);
+    // 2 of 12 channels: the transfer, nearly all of 1 GiB, takes six times as long.
+    EXPECT_NEAR(here / usual, 6, 0.2) << ranks;
+    EXPECT_EQ(calibration_match(job.calibration, job.cluster, CollectiveOp::AllReduce, group).kind,
+              CalibrationMatch::Kind::Scaled);
+  }
+  EXPECT_THAT(calibration_note(job.calibration, job.cluster, CollectiveOp::AllReduce, {8, 1}),
+              HasSubstr("as measured (dgx-a100-40), changed as the model is by the job's "
+                        "environment"));
+}
+
+// Settings that leave the group's collectives as they are leave the measurement, at any size.
+TEST(CalibratedCost, SettingsWithoutEffectLeaveItAsMeasured) {
+  const Cluster found = load_cluster("dgx-a100-40");
+  CalibratedCollective entry = some_entry(found);
+  entry.fitted_residuals.sizes = {1_MiB, 2_MiB};
+  const Job job = with_channels(entry, found, 64);
+  for (const Bytes size : {1_KiB, 1_MiB, 1_GiB}) {
+    const Seconds as_measured = time_of(of(entry), found, size, {8, 1});
+    EXPECT_NEAR(time_of(job.calibration, job.cluster, size, {8, 1}) / as_measured, 1, 1e-9);
+  }
+  EXPECT_EQ(calibration_match(job.calibration, job.cluster, CollectiveOp::AllReduce, {8, 1}).kind,
+            CalibrationMatch::Kind::Exact);
+}
+
+// A run that was measured with the settings of the job is as measured; without them it was other.
+TEST(CalibratedCost, AnEntryHasItsOwnSettings) {
+  const Cluster found = load_cluster("dgx-a100-40");
+  CalibratedCollective entry = some_entry(found);
+  entry.environment = {"NCCL_MAX_NCHANNELS=2"};
+  Job job = with_channels(entry, found, 2);
+  job.calibration.measured_on = {job.cluster};
+  EXPECT_EQ(calibration_match(job.calibration, job.cluster, CollectiveOp::AllReduce, {8, 1}).kind,
+            CalibrationMatch::Kind::Exact);
+  const auto transfer = [&](const Cluster& cluster) {
+    return calibrated_cost(job.calibration, cluster, CollectiveOp::AllReduce, 1_GiB, {8, 1})
+        .transfer_time(cluster);
+  };
+  EXPECT_NEAR(transfer(job.cluster) / transfer(found), 6, 1e-6);  // the delay hardly changes
+  EXPECT_THAT(calibration_note(job.calibration, job.cluster, CollectiveOp::AllReduce, {8, 1}),
+              HasSubstr("as measured (dgx-a100-40, with NCCL_MAX_NCHANNELS=2)"));
+  job.calibration.measured_on = {std::nullopt};
+  EXPECT_THAT(foreign_machines(job.calibration, job.cluster),
+              ElementsAre(HasSubstr("NCCL_MAX_NCHANNELS=2 leaves GPUs no way here")));
+}
+
 TEST(CalibratedCost, TheNearestGroupAndMostSizesWin) {
   const Cluster cluster = load_cluster("dgx-a100-40");
   CalibratedCollective two = some_entry(cluster);
@@ -271,6 +355,7 @@ TEST(CalibrationFile, ReadsBackAsTheSame) {
   one.fitted_residuals = {{1_KiB, 1_MiB}, {0.01, -0.02}, 0.015, 0.02, 0.02};
   one.held_out_residuals = {{2_KiB}, {0.03}, 0.03, 0.03, 0.03};
   one.launch = {8, true};
+  one.environment = {"NCCL_ALGO=Ring", "NCCL_IB_HCA=mlx5_0,mlx5_1"};
   CalibratedCollective two = some_entry(load_cluster("dgx-a100-40", 2));
   two.line = rounded(two.line);
   Calibration calibration;
@@ -304,6 +389,13 @@ std::string entry_text(const std::string& operation, const std::string& constant
 
 const char* const kConstants =
     R"({"floor": "30us", "bend": "40us", "exponent": 0.25, "bandwidth": "200GB/s"})";
+
+TEST(CalibrationFile, WhatItCannotHold) {
+  CalibratedCollective entry = some_entry(load_cluster("dgx-a100-40"));
+  EXPECT_EQ(out_of_bounds(entry), "");
+  entry.line.floor = Seconds(6107.01);
+  EXPECT_EQ(out_of_bounds(entry), "floor: found 6107.01 s, expected 1e-10 s to 3600 s");
+}
 
 TEST(CalibrationFile, ByHand) {
   const Calibration calibration = parse_calibration(entry_text("all_reduce", kConstants), "c.json");
@@ -345,6 +437,11 @@ std::string with_constant(const std::string& key, const std::string& value) {
   std::string text = entry_text("all_reduce", kConstants);
   const std::size_t begin = text.find("\"" + key + "\": ") + key.size() + 4;
   return text.replace(begin, text.find_first_of(",}", begin) - begin, value);
+}
+
+std::string replaced(const std::string& from, const std::string& to) {
+  std::string text = entry_text("all_reduce", kConstants);
+  return text.replace(text.find(from), from.size(), to);
 }
 
 class BadCalibration : public ::testing::TestWithParam<BadFile> {};
@@ -404,6 +501,21 @@ INSTANTIATE_TEST_SUITE_P(
                          std::string(kProducts) + R"(, "measured": [[16, 16, 16, "TT", 500]]})"),
             "c.json:1:137: kernels[0].products.measured: expected [m, n, k, \"TN\" or \"NN\" or "
             "\"NT\", permille of peak], whole numbers from 1"},
+        BadFile{"empty", R"({"version": 1, "collectives": []})",
+                "c.json:1:31: collectives: found none, expected one at least"},
+        BadFile{"nics_of_one_node", replaced("\"nvswitch\"", "\"nvswitch\", \"nics\": 8"),
+                "c.json:3:83: collectives[0].machine.nics: expected none, as the group is on one "
+                "node"},
+        BadFile{"too_many_ranks", replaced("\"ranks\": 8", "\"ranks\": 1000000"),
+                "c.json:2:40: collectives[0].ranks: found 1000000 on 1 node, expected at most 1024 "
+                "on each"},
+        BadFile{
+            "errors",
+            entry_text("all_reduce", kConstants,
+                       R"(, "residuals": {"fitted": {"sizes": [1024], "errors": ["1 %"],
+   "median": 0, "p90": 0, "worst": 0}})"),
+            "c.json:4:147: collectives[0].residuals.fitted.errors[0]: found \"1 %\", expected a "
+            "number"},
         BadFile{"json", "version: 1", "c.json:1:1: Syntax error: value, object or array expected"}),
     [](const auto& file) { return std::string(file.param.name); });
 

@@ -122,6 +122,16 @@ TEST(NcclGraph, NetworksDifferInLatencyAndOrdering) {
   EXPECT_TRUE(graph.tree_on_one_gpu);
 }
 
+// Processors' work: 9 of 12.5 GB/s, and no more of faster adapters. Other kinds grow with the peak.
+TEST(NcclGraph, SocketsDoNotGrowWithTheAdapter) {
+  EXPECT_DOUBLE_EQ(network_efficiency(NetworkKind::Tcp, 10_Gbps), 0.85);
+  EXPECT_DOUBLE_EQ(network_efficiency(NetworkKind::Tcp, 100_Gbps), 0.72);
+  EXPECT_DOUBLE_EQ(network_efficiency(NetworkKind::Tcp, 400_Gbps) * 50, 9);
+  EXPECT_DOUBLE_EQ(network_efficiency(NetworkKind::Tcp, 400_Gbps, 0.1), 0.1);
+  EXPECT_DOUBLE_EQ(network_efficiency(NetworkKind::Tcpx, 200_Gbps), 0.66);
+  EXPECT_DOUBLE_EQ(network_efficiency(NetworkKind::InfiniBand, 400_Gbps), 0.96);
+}
+
 // NCCL raises trees inside two nodes along the menu while they are below twice the rings' speed and
 // the links allow it: 12, 15, 18, 20, 24 of 240/4; 24, 28, 30 of 240/8; 12, 15 of 240/16; H100's 48
 // of 360/8 = 45 is above already.

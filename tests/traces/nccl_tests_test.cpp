@@ -180,6 +180,35 @@ TEST(NcclTestsLog, SeveralRunsInOneFile) {
 
 // What the figures mean.
 
+// Comments stripped: all-reduces, then all-gathers of 8 ranks, whose counts are those of a rank.
+TEST(NcclTestsLog, AnotherOperationIsAnotherRun) {
+  const std::string gather =
+      " 1048576 32768 float none -1 20.00 52.43 45.88 0 21.00 49.93 43.69 0\n";
+  const std::vector<NcclTestsLog> logs = parse_nccl_tests(kRow + kRow + gather, "log.txt");
+  ASSERT_EQ(logs.size(), 2U);
+  EXPECT_EQ(logs[0].operation, NcclTest::AllReduce);
+  EXPECT_EQ(logs[0].points.size(), 2U);
+  EXPECT_EQ(logs[0].ranks, 8);
+  EXPECT_EQ(logs[1].operation, NcclTest::AllGather);
+  EXPECT_EQ(logs[1].ranks, 8);
+  EXPECT_THAT(logs[1].notes,
+              ElementsAre("line 3: rows of another operation without a header: a run "
+                          "of its own"));
+  // Reductions of both kinds differ in size / count alone; broadcasts have a root.
+  const std::string scatter = " 1048576 32768 float sum -1 20.00 52.43 45.88 0\n";
+  const std::string reduce = " 1048576 262144 float sum 0 20.00 52.43 52.43 0\n";
+  const std::string all = " 1048576 262144 float sum -1 20.00 52.43 91.75 0\n";
+  std::vector<NcclTest> found;
+  for (const NcclTestsLog& log : parse_nccl_tests(all + scatter + reduce, "log.txt")) {
+    ASSERT_TRUE(log.operation);
+    found.push_back(*log.operation);
+  }
+  EXPECT_THAT(found, ElementsAre(NcclTest::AllReduce, NcclTest::ReduceScatter, NcclTest::Reduce));
+  // Sums and products, as nccl-tests -o all prints them, are one table.
+  const std::string product = " 1048576 262144 float prod -1 20.00 52.43 91.75 0\n";
+  EXPECT_EQ(parse_nccl_tests(all + product, "log.txt").size(), 1U);
+}
+
 TEST(NcclTestsLog, OrderOfEvidenceForTheOperation) {
   // 4 ranks, nothing checked: an all-gather or an all-to-all.
   const std::string row = " 1048576 65536 float none -1 10.00 104.86 78.64 N/A\n";

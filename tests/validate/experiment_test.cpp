@@ -204,16 +204,16 @@ TEST(ExperimentCluster, WordsOfClusterFilesAndOtherWordsForTheSame) {
   const auto network = [](const std::string& word) {
     const ExperimentInputs inputs = linked("", word);
     EXPECT_EQ(what_time_lacks(inputs), "") << word;
-    return cluster_of(inputs).node.nic_efficiency;
+    return cluster_of(inputs).node.network;
   };
   for (const char* word : {"infiniband", "ib", "InfiniBand", "IB"}) {
-    EXPECT_EQ(network(word), network_efficiency(NetworkKind::InfiniBand)) << word;
+    EXPECT_EQ(network(word), NetworkKind::InfiniBand) << word;
   }
   for (const char* word : {"roce", "RoCEv2", "roce_v2"}) {
-    EXPECT_EQ(network(word), network_efficiency(NetworkKind::Roce)) << word;
+    EXPECT_EQ(network(word), NetworkKind::Roce) << word;
   }
   for (const char* word : {"tcp", "ethernet"}) {
-    EXPECT_EQ(network(word), network_efficiency(NetworkKind::Tcp)) << word;
+    EXPECT_EQ(network(word), NetworkKind::Tcp) << word;
   }
   const auto inside = [](const std::string& word) {
     const ExperimentInputs inputs = linked(word, "");

@@ -1,6 +1,8 @@
 #include "validate/fit_collectives.h"
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -92,6 +94,77 @@ TEST(FitLine, FewSizesDecideFewConstants) {
   EXPECT_EQ(two.bend, Seconds(0));
   EXPECT_NEAR(two.bandwidth.gb_per_second(), 200, 1);
   EXPECT_EQ(fit_line(samples_on(line_with(40, 0.5), 1_MiB, 4), {}).exponent, 0.5);
+}
+
+/// A log of `rows` rows, each of a size of `sizes` powers of two from 1 MiB on.
+CollectiveFit of_rows(int rows, int sizes, double scale, const std::string& name = "all_reduce") {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / (name + "_fit_rows.txt");
+  std::ofstream file(path);
+  for (int i = 0; i < rows; ++i) {
+    const std::int64_t size = std::int64_t{1} << (20 + i % sizes);
+    const double us = scale * (30 + static_cast<double>(size) * 1.75 / 200e3);
+    const double algbw = static_cast<double>(size) / us * 1e-3;
+    file << size << " " << size / 4 << " float sum -1 " << us << " " << algbw << " " << 1.75 * algbw
+         << " 0\n";
+  }
+  file.close();
+  LogMachineOptions options;
+  options.cluster = "dgx-a100-40";
+  options.environment = parse_environment("NCCL_DEBUG=INFO\nNCCL_ALGO=Ring\n", "job.env");
+  const std::vector<std::string> paths = {path.string()};
+  CollectiveFit fit = fit_collectives(paths, HoldOut::None, options);
+  std::filesystem::remove(path);
+  return fit;
+}
+
+// nccl-tests -N prints its table again: eight rows of two sizes decide two constants.
+TEST(FitCollectives, SizesCountOnce) {
+  const CollectiveFit fit = of_rows(8, 2, 1);
+  ASSERT_EQ(fit.logs.size(), 1U);
+  EXPECT_THAT(fit.logs[0].entry.fitted, ElementsAre("floor", "bandwidth"));
+  EXPECT_EQ(fit.logs[0].fitted.count, 8);
+  const CollectiveFit one = of_rows(8, 1, 1);
+  EXPECT_TRUE(one.logs.empty());
+  ASSERT_EQ(one.skipped.size(), 1U);
+  EXPECT_EQ(one.skipped[0].why, "1 size from 1 KiB up to fit to, at least 2 are needed");
+}
+
+// An hour for 1 MiB: no file would be read back.
+TEST(FitCollectives, WhatAFileCannotHoldIsSkipped) {
+  const CollectiveFit fit = of_rows(8, 8, 2e8);
+  EXPECT_TRUE(fit.logs.empty());
+  ASSERT_EQ(fit.skipped.size(), 1U);
+  EXPECT_THAT(fit.skipped[0].why, HasSubstr("what is fitted is not for a file: floor: found "));
+  EXPECT_FALSE(fit.fitted.median);
+}
+
+// Bytes of a name that are not UTF-8 become U+FFFD; the file is read back.
+TEST(FitCollectives, NamesOfLogsAreAnyBytes) {
+  const CollectiveFit fit = of_rows(8, 8, 1, "all_reduce\xff");
+  ASSERT_EQ(fit.logs.size(), 1U);
+  const Calibration read = parse_calibration(calibration_text(calibration_of(fit)), "c.json");
+  EXPECT_EQ(read.collectives[0].log, "all_reduce\xEF\xBF\xBD_fit_rows.txt");
+}
+
+// What was taken for granted is told, and what the runs' environment had goes into the file.
+TEST(FitCollectives, AssumptionsAndEnvironment) {
+  const CollectiveFit fit = of_rows(8, 8, 1);
+  EXPECT_THAT(fit.logs.at(0).entry.environment, ElementsAre("NCCL_ALGO=Ring"));
+  const Calibration read = parse_calibration(calibration_text(calibration_of(fit)), "c.json");
+  EXPECT_THAT(read.collectives[0].environment, ElementsAre("NCCL_ALGO=Ring"));
+  const std::string text = fit_text(fit);
+  EXPECT_THAT(text, HasSubstr("assumed: all_reduce_fit_rows: launch: one process for all GPUs"));
+  EXPECT_THAT(text, HasSubstr("environment: NCCL_ALGO=Ring"));
+  EXPECT_THAT(text, HasSubstr("assumed: environment: without effect on time here: NCCL_DEBUG"));
+  const JsonValue json = fit_json(fit);
+  EXPECT_EQ(json["logs"][0]["environment"][0].asString(), "NCCL_ALGO=Ring");
+  EXPECT_THAT(to_text(json["assumptions"]), HasSubstr("launch: one process"));
+}
+
+// "The algbw column shows busbw": in the text, too.
+TEST(FitCollectives, NotesAreInTheText) {
+  EXPECT_THAT(fit_text(of_files({"dgx2_v100_12gpu_allgather"})), HasSubstr("note: "));
 }
 
 TEST(HoldOut, ByIndex) {

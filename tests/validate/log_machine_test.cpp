@@ -1,6 +1,9 @@
 #include "validate/log_machine.h"
 
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +16,9 @@ namespace zerosim {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 // Names of GPUs.
@@ -83,7 +88,7 @@ TEST(LinkWords, Networks) {
       {"NVSwitch (NVLink3) + 8x2x100Gb RoCE", NetworkKind::Roce, 16, 100},
       {"NVSwitch (NVLink5) + 8x400Gb RoCE (CX-7)", NetworkKind::Roce, 8, 400},
       {"NVSwitch (NVLink4) + 4x200Gb GPUDirect-TCPX", NetworkKind::Tcpx, 4, 200},
-      {"NVSwitch (NVLink4) + 8x200Gb FasTrak (TCPXO)", NetworkKind::Tcp, 8, 200},
+      {"NVSwitch (NVLink4) + 8x200Gb FasTrak (TCPXO)", NetworkKind::Tcpxo, 8, 200},
       {"NVSwitch (NVLink4) + 16x200Gb EFA v3", NetworkKind::EfaV3, 16, 200},
       {"NVLink2 hybrid mesh + 2x100Gb RoCE", NetworkKind::Roce, 2, 100},
       {"20x NVL72 (NVLink5) + 4x400Gb IB per node", NetworkKind::InfiniBand, 4, 400},
@@ -315,6 +320,71 @@ TEST(LogMachine, ByItsListOfDevices) {
   EXPECT_THAT(found.assumptions, Contains(HasSubstr("network: the preset's")));
 }
 
+/// As `counts` on hosts a, b, ...
+NcclTestsLog listed(const std::vector<int>& counts, const std::string& gpu) {
+  int ranks = 0;
+  for (const int count : counts) ranks += count;
+  NcclTestsLog log = log_of(ranks);
+  int rank = 0;
+  for (std::size_t host = 0; host < counts.size(); ++host) {
+    for (int i = 0; i < counts[host]; ++i, ++rank) {
+      log.devices.push_back({rank, 0, rank, std::string(1, static_cast<char>('a' + host)), gpu});
+    }
+  }
+  return log;
+}
+
+constexpr const char* kA100 = "NVIDIA A100-SXM4-40GB";
+
+// Six GPUs and two: neither 2 x 4 nor anything else that is modelled.
+TEST(LogMachine, HostsAreCounted) {
+  EXPECT_EQ(machine_of_log(listed({6, 2}, kA100), nullptr, {}).why,
+            "the list of devices has 6 on a, 2 on b: hosts of unequal numbers of GPUs");
+  // A person who says so is believed, and told.
+  LogMachineOptions options;
+  options.cluster = "dgx-a100-40";
+  const LogMachine given = machine_of_log(listed({6, 2}, kA100), nullptr, options);
+  ASSERT_TRUE(given.cluster) << given.why;
+  EXPECT_THAT(given.notes,
+              ElementsAre("the list of devices has 6 on a, 2 on b, the machine that is "
+                          "taken 1 node of 8 GPUs"));
+  const LogIndexRow two = row("A100-SXM4-40GB", 4, 2, "NVSwitch + 8x200Gb HDR IB");
+  EXPECT_THAT(machine_of_log(listed({8}, kA100), &two, {}).notes,
+              ElementsAre("the list of devices has 1 host, the machine that is taken 2 nodes of 4 "
+                          "GPUs"));
+  EXPECT_THAT(machine_of_log(listed({4, 4}, kA100), &two, {}).notes, IsEmpty());
+}
+
+TEST(LogMachine, GpusOfTheListAreThoseOfTheMachine) {
+  NcclTestsLog mixed = listed({8}, kA100);
+  mixed.devices[5].name = "Tesla V100-SXM2-16GB";
+  EXPECT_EQ(machine_of_log(mixed, nullptr, {}).why,
+            "the list of devices has NVIDIA A100-SXM4-40GB and Tesla V100-SXM2-16GB: nodes of "
+            "several kinds of GPUs");
+  LogMachineOptions options;
+  options.cluster = "dgx-h100";
+  EXPECT_EQ(
+      machine_of_log(listed({8}, kA100), nullptr, options).why,
+      "the list of devices has NVIDIA A100-SXM4-40GB, the machine that is taken H100-SXM5-80");
+  options.cluster = "dgx-a100-80";  // the same but for memory
+  EXPECT_THAT(
+      machine_of_log(listed({8}, kA100), nullptr, options).notes,
+      ElementsAre("the list of devices has NVIDIA A100-SXM4-40GB, the machine that is taken "
+                  "A100-SXM4-80"));
+  options.cluster = "dgx-a100-40";
+  EXPECT_THAT(machine_of_log(listed({8}, kA100), nullptr, options).notes, IsEmpty());
+}
+
+TEST(LogMachine, ALogThatTheUsersClusterCannotHold) {
+  LogMachineOptions options;
+  options.cluster = "rtx4090x2-pcie";
+  NcclTestsLog log = listed({8}, "NVIDIA GeForce RTX 4090");
+  EXPECT_EQ(machine_of_log(log, nullptr, options).why,
+            "the log has 8 GPUs on each node, rtx4090x2-pcie has 2");
+  options.gpus_per_node = 8;  // what the user gives is an error of the flag
+  EXPECT_THROW(static_cast<void>(machine_of_log(log, nullptr, options)), ConfigError);
+}
+
 TEST(LogMachine, TheUsersCluster) {
   LogMachineOptions options;
   options.cluster = "dgx-h100";
@@ -329,6 +399,31 @@ TEST(LogMachine, TheUsersCluster) {
             "8 nodes of 8 GPUs are not the 32 ranks of the log");
   options.cluster = "dgx-h1000";
   EXPECT_THROW(static_cast<void>(machine_of_log(log_of(32), nullptr, options)), ConfigError);
+}
+
+std::string index_error(const std::string& rows) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / "zerosim_log_index_test";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "INDEX.csv") << "file,op,gpu,gpus_per_node,nodes,link,source\n" << rows;
+  try {
+    static_cast<void>(read_log_index(folder.string()));
+  } catch (const TraceError& error) {
+    return std::string(error.what()).substr(folder.string().size() + 1);
+  }
+  return "none";
+}
+
+TEST(LogIndex, WhatItDoesNotTake) {
+  EXPECT_EQ(
+      index_error("a.txt,all_reduse,A100,8,1,NVSwitch,\n"),
+      "INDEX.csv:2:7: op: found \"all_reduse\", expected one of all_reduce, all_gather, "
+      "reduce_scatter, alltoall, broadcast, reduce, sendrecv, gather, scatter, hypercube; did "
+      "you mean \"all_reduce\"?");
+  EXPECT_THAT(index_error("a.txt,,A100,8,1,NVSwitch,\na.txt,,A100,8,2,NVSwitch,\n"),
+              HasSubstr("found a.txt again, which "));
+  EXPECT_EQ(index_error("a.txt,,A100,8,1,NVSwitch,\nb.txt,all_gather,A100,8,1,NVSwitch,\n"),
+            "none");
 }
 
 TEST(LogIndex, ReadsTheRowsOfAFolder) {

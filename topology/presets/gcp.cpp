@@ -38,8 +38,7 @@ Machine a3_high() {
 Machine a3_mega() {
   Machine machine = a3("gcp-a3-mega", "H100-SXM5-80");
   machine.description = "GCP a3-megagpu-8g: 8 x H100 80 GB, NVSwitch with NVLS, 8 x 200 Gb/s TCPXO";
-  set_nics(machine, 8, 200_Gbps, NetworkKind::Tcp);
-  machine.nic_efficiency = 0.9;
+  set_nics(machine, 8, 200_Gbps, NetworkKind::Tcpxo);
   machine.source =
       "GCP A3 page (8 H100, 208 virtual CPUs, 1872 GB, 8 x 200 Gb/s); 4 switches of 2 GPUs; "
       "GPUDirect-TCPXO 0.9 of peak expected (topologies.md section 1), latency as of TCP; NCCL "

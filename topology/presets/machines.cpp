@@ -88,7 +88,7 @@ void set_nics(Machine& machine, int count, BytesPerSecond each, NetworkKind kind
   machine.shape.nics = count;
   machine.nic_bandwidth = each;
   machine.network = kind;
-  machine.nic_efficiency = network_efficiency(kind);
+  machine.nic_efficiency = network_efficiency(kind, each);
 }
 
 const std::vector<Machine>& machines() {

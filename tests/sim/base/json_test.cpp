@@ -210,6 +210,14 @@ TEST(JsonObject, NamesAnUnknownKeyAndTheNearestKnownOne) {
             "f:2:15: a: unknown key; expected one of: gpu, nodes, nodse");
 }
 
+// A name of a file may be any bytes; what is written is read back.
+TEST(ToText, WritesUtf8Alone) {
+  JsonValue value(Json::objectValue);
+  value["a\xffz"] = "\xc3\xa4\xc3\xff";  // "ä", and the beginning of another
+  EXPECT_EQ(to_text(value, false), "{\"a\xEF\xBF\xBDz\": \"\xc3\xa4\xEF\xBF\xBD\xEF\xBF\xBD\"}");
+  EXPECT_NO_THROW(static_cast<void>(JsonDocument::from_text(to_text(value), "f")));
+}
+
 TEST(ToText, WritesShortestNumbersAndNullForWhatJsonLacks) {
   JsonValue value;
   value["b"] = 0.1;

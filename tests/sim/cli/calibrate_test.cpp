@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,6 +94,28 @@ TEST(Calibrate, KernelsToo) {
   const Outcome validated = run_zerosim({"validate", "kernels", kTable, "--calibration", file});
   EXPECT_EQ(validated.exit_code, 0) << validated.error;
   std::filesystem::remove(file);
+}
+
+// The example is of a node without settings: with them it is changed as the model is.
+TEST(Calibrate, TheEnvironmentOfAJobIsNotDividedOut) {
+  const std::string environment = temporary("job.env");
+  std::ofstream(environment) << "NCCL_MAX_NCHANNELS=2\n";
+  std::vector<std::string> arguments = {"run",       "--model",       "gpt2-xl",
+                                        "--cluster", "dgx-a100-40",   "--strategies",
+                                        "ddp",       "--calibration", kExample};
+  const auto step = [&] {
+    return zerosim_json(arguments).root()["strategies"][0]["time"]["step"].asDouble();
+  };
+  const double usual = step();
+  arguments.insert(arguments.end(), {"--env", environment});
+  EXPECT_GT(step(), 1.5 * usual);
+  std::filesystem::remove(environment);
+}
+
+TEST(Calibrate, SaysWhichToleranceFailed) {
+  const Outcome outcome = run_zerosim({"validate", "collectives", kLog, "--tolerance", "0.001"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("exceeds --tolerance 0.001"));
 }
 
 TEST(Calibrate, BadInputIsOneError) {

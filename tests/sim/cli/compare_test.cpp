@@ -10,6 +10,7 @@ namespace zerosim::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// A small Llama, on four A100s, DDP beside the three files of a study note.
 std::vector<std::string> note_comparison() {
@@ -175,6 +176,21 @@ TEST(TopoShowCommand, TellsMicroBatches) {
   EXPECT_THAT(run_zerosim(arguments).out, HasSubstr("micro batch 3"));
   arguments.insert(arguments.end(), {"--strategies", "zero3"});
   EXPECT_THAT(run_zerosim(arguments).out, HasSubstr("micro batch 3"));
+}
+
+// Parameters cut at partition borders make classes: they are a model's.
+TEST(TopoShowCommand, SaysWhoseClassesTheyAre) {
+  std::vector<std::string> arguments = {"topo",        "show",         "--classes", "--cluster",
+                                        "dgx-a100-80", "--strategies", "zero2"};
+  const auto text = [&] { return run_zerosim(arguments).out; };
+  EXPECT_THAT(text(), HasSubstr("classes of gpt2, as --model is not given"));
+  const JsonDocument json = zerosim_json(arguments);
+  EXPECT_EQ(json.root()["classes"]["model"].asString(), "gpt2");
+  EXPECT_THAT(to_text(json.root()["classes"]["assumptions"]), HasSubstr("--model is not given"));
+  arguments.emplace_back("--assumptions");
+  EXPECT_THAT(text(), HasSubstr("- model gpt2: --model is not given; another may have other"));
+  arguments.insert(arguments.end(), {"--model", cli_data("tiny_llama.json")});
+  EXPECT_THAT(text(), Not(HasSubstr("gpt2")));
 }
 
 TEST(CompareCommand, RepeatsWithJitter) {
