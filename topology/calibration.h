@@ -39,8 +39,8 @@
 ///       provenance       ? {table, hold_out ?}
 ///       residuals        ? {fitted, held_out ?}, each {shapes, median, p90, worst}
 ///
-/// A file has an entry at least. Sections of later versions (host, links) stand beside these. A file
-/// of another version is refused: constants must not be taken for what they are not.
+/// A file has an entry at least. Sections of later versions (host, links) stand beside these. A
+/// file of another version is refused: constants must not be taken for what they are not.
 #pragma once
 
 #include <cstdint>
@@ -165,7 +165,7 @@ struct Calibration {
   /// The cluster at hand as each entry was measured: without what the job's environment did to it
   /// and with what the entry's does (sim/analysis/calibration_notes.h); nullopt: it cannot be.
   /// Empty: as it is, since neither has an environment.
-  std::vector<std::optional<Cluster>> measured_on;
+  std::vector<std::optional<Cluster>> measured_on{};
 
   [[nodiscard]] bool empty() const { return collectives.empty() && kernels.empty(); }
 };

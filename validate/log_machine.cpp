@@ -569,7 +569,7 @@ LogMachine machine_of_words(const GpuSpec& gpu, const LinkWords& link, int nodes
   LogMachine machine;
   try {
     machine = built(gpu, link, {nodes, gpus_per_node}, {}, place, {});
-    machine.group = whole_cluster(*machine.cluster);
+    machine.group = world_group(*machine.cluster);
   } catch (const NoMachine& none) {
     machine.why = none.why;
   }
