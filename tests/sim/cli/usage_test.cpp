@@ -63,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(
                "`zerosim` knows no command \"comprae\"; did you mean \"compare\"?; expected model, "
                "check, memory, schedule, run, compare, explain-oom, calibrate, validate, topo"},
         Misuse{{"validate"},
-               "`zerosim validate` needs a command: cases, collectives, kernels, memory, schedule"},
+               "`zerosim validate` needs a command: cases, collectives, kernels, memory, runs, "
+               "schedule"},
         Misuse{{"memory", "--parms", "7e9"},
                "unknown flag --parms of `zerosim memory`; did you mean \"--params\"?"},
         Misuse{{"memory", "--parms=7e9"},
