@@ -5,10 +5,12 @@
 /// Not in the table: host costs (sim/engine/host_time.h).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "sim/model/operators.h"
+#include "sim/strategy/strategy.h"
 
 namespace zerosim {
 
@@ -25,15 +27,19 @@ enum class TrainingLibrary {
 };
 
 struct FrameworkHabits {
-  std::string_view words;  ///< of the column `framework`; "": any
+  std::string_view words{};  ///< of the column `framework`; "": any
   TrainingLibrary library = TrainingLibrary::Other;
   int fsdp_version = 1;
   bool fused_optimizer = false;  ///< one kernel for Adam, unless the row says otherwise
   bool dropout = false;          ///< in blocks and attention
   bool flash_attention = true;   ///< where a row says nothing, on GPUs that have it (sm_80 on)
+  FlashVersion flash = FlashVersion::V2;  ///< unless the row names another
   LossKind loss = LossKind::Plain;
   ElementwiseKernels kernels = ElementwiseKernels::Eager;
-  std::string_view source;
+  std::int64_t vocabulary_multiple = 1;  ///< what the vocabulary is padded to
+  Precision unsaid = Precision::Bf16;    ///< precision where a row says nothing
+  std::string_view deepspeed{};          ///< release, where its name does not tell
+  std::string_view source{};
 };
 
 /// Of the first entry whose words are in `framework`; Hugging Face's where none is named.

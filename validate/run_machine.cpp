@@ -139,6 +139,15 @@ class MachineOfRun {
     link.network.reset();
     link.unknown.clear();
     if (link.intra || place_.gpus_per_node == 1) return link;
+    if (open && has(place_.intra_node, "NVLink bridge") && !is_board(seat) &&
+        place_.gpus_per_node == 2) {
+      link.intra = IntraNode::NvLinkMesh;
+      tell(
+          format("links in a node, \"{}\": taken as a bridge, as transformers' perf_hardware.md "
+                 "shows of a pair of TITAN RTX",
+                 place_.intra_node));
+      return link;
+    }
     if (!open && has(place_.intra_node, "NVLink")) {
       const bool mesh = !is_board(seat) || has_mesh_of(seat, place_.gpus_per_node);
       link.intra = mesh ? IntraNode::NvLinkMesh : IntraNode::NvSwitch;

@@ -7,7 +7,7 @@
 ///
 /// - links inside a node: boards (SXM) have NVSwitches, or, of just as many GPUs as such a preset
 ///   has, direct NVLinks; cards meet in host memory, unless NVLink is named (a bridge). "A or B" is
-///   taken as not said;
+///   taken as not said, but two cards that may have an NVLink bridge have it;
 /// - the network: by cloud, where the row names one, and GPU. A rate of the whole node without
 ///   adapters is that of as many usual adapters as come nearest.
 ///

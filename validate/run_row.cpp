@@ -152,7 +152,21 @@ struct ShapeColumns {
   }
 };
 
-Model model_of_columns(const Cells& cells, std::vector<std::string>& assumptions) {
+/// Rows of the table of tokens that a framework adds so that `multiple` divides them.
+std::int64_t padded(std::int64_t vocab, std::int64_t multiple,
+                    std::vector<std::string>& assumptions) {
+  const std::int64_t rows = (vocab + multiple - 1) / multiple * multiple;
+  if (rows != vocab) {
+    assumptions.push_back(
+        format("the vocabulary is padded to {}, a multiple of {}, as by default "
+               "there",
+               rows, multiple));
+  }
+  return rows;
+}
+
+Model model_of_columns(const Cells& cells, const FrameworkHabits& habits,
+                       std::vector<std::string>& assumptions) {
   const ShapeColumns shape(cells);
   const auto build = [&](std::int64_t vocab, bool tied) {
     return parse_model(shape.config(vocab, tied), cells.text("model"));
@@ -168,6 +182,7 @@ Model model_of_columns(const Cells& cells, std::vector<std::string>& assumptions
     assumptions.push_back(format("vocabulary {}: what params_b leaves for a tied table", *vocab));
     return build(*vocab, true);
   }
+  vocab = padded(*vocab, habits.vocabulary_multiple, assumptions);
   if (!billions) return build(*vocab, true);
   Model tied = build(*vocab, true);
   Model untied = build(*vocab, false);
@@ -177,7 +192,8 @@ Model model_of_columns(const Cells& cells, std::vector<std::string>& assumptions
   return distance(tied) <= distance(untied) ? std::move(tied) : std::move(untied);
 }
 
-Model model_of(const Cells& cells, std::vector<std::string>& assumptions) {
+Model model_of(const Cells& cells, const FrameworkHabits& habits,
+               std::vector<std::string>& assumptions) {
   for (const std::string& name : {file_stem(cells.text("model_json")), cells.text("model")}) {
     if (const std::optional<std::string> preset = preset_named(name)) return load_model(*preset);
   }
@@ -185,7 +201,7 @@ Model model_of(const Cells& cells, std::vector<std::string>& assumptions) {
     throw NoRun{format("model \"{}\" is no preset, and the row does not give its shape",
                        cells.text("model"))};
   }
-  return model_of_columns(cells, assumptions);
+  return model_of_columns(cells, habits, assumptions);
 }
 
 // ---- the machine ----------------------------------------------------------------------------
@@ -221,17 +237,17 @@ struct Types {
   std::optional<Dtype> reduction;  ///< of gradients, where stated
 };
 
-Types types_of(const std::string& words, const GpuSpec& gpu,
+/// \param unsaid  what the framework takes by default
+Types types_of(const std::string& words, Precision unsaid, const GpuSpec& gpu,
                std::vector<std::string>& assumptions) {
   Types types;
   if (words.empty()) {
-    types.compute = gpu.compute_capability < 80 ? Precision::Fp16 : Precision::Bf16;
-    assumptions.push_back(format("precision is not said: taken as {} with fp32 master weights",
-                                 to_string(types.compute)));
+    const bool has_it = unsaid != Precision::Bf16 || gpu.compute_capability >= 80;
+    types.compute = has_it ? unsaid : Precision::Fp16;
+    assumptions.push_back(format("precision is not said: taken as {}{}", to_string(types.compute),
+                                 types.compute == Precision::Fp32 ? ", the framework's default"
+                                                                  : " with fp32 master weights"));
     return types;
-  }
-  if (has_any(words, {"fp8", "FP8", "float8", "mxfp8"})) {
-    assumptions.emplace_back("fp8 products are simulated as bf16: fp8 copies are not counted");
   }
   if (words.starts_with("bf16 master")) {
     throw NoRun{"16-bit master weights of DeepSpeed are not simulated"};
@@ -350,7 +366,7 @@ class RunReader {
       throw NoRun{"tensor or pipeline parallelism is not simulated"};
     }
     Experiment& experiment = run_.experiment;
-    experiment.model = model_of(cells_, run_.assumptions);
+    experiment.model = model_of(cells_, habits_, run_.assumptions);
     experiment.cluster = cluster_of(cells_, run_.assumptions);
     read_batch();
     checkpointing_ = checkpointing_of(cells_, run_.assumptions);
@@ -371,10 +387,11 @@ class RunReader {
     batch.dropout = has_dropout();
     if (batch.dropout) tell("dropout is on, as by default there");
     read_attention(batch);
+    read_matrix_units(batch);
     read_kernels(cells_.text("notes") + "; " + cells_.text("peak_memory_kind"), batch);
     if (compiles()) {
       batch.kernels = ElementwiseKernels::Compiled;
-      tell("torch.compile: of blocks, not of the loss; fused kernels take the time of eager ones");
+      tell("torch.compile: of blocks, not of the loss");
     }
     // accelerate names its FSDP "1" since it has a second one; transformers was at 4.40 then.
     if (habits_.library == TrainingLibrary::HuggingFace && !has(framework_, "DeepSpeed")) {
@@ -395,9 +412,28 @@ class RunReader {
         cells_.yes_or_no("flash_attention", {"fa1", "fa2", "fa3", "fa4", "cudnn", "sdpa"});
     const bool has_flash = run_.experiment.cluster.gpu().compute_capability >= 80;
     batch.flash_attention = flash.value_or(habits_.flash_attention && has_flash);
+    batch.flash = flash_version();
     if (!flash) {
       tell(format("attention is not said: taken as {}",
                   batch.flash_attention ? "flash attention" : "that of matrix products"));
+    }
+  }
+
+  /// Which code it is: what the cell names, else the framework's own.
+  [[nodiscard]] FlashVersion flash_version() const {
+    const std::string word = word_of(cells_.text("flash_attention"));
+    if (word == "fa1") return FlashVersion::V1;
+    if (word == "fa2") return FlashVersion::V2;
+    if (word == "fa3" || word == "fa4" || word == "cudnn") return FlashVersion::V3;
+    return habits_.flash;
+  }
+
+  void read_matrix_units(BatchShape& batch) {
+    const std::string& words = cells_.text("precision");
+    if (!has_any(words, {"fp8", "FP8", "float8"})) return;
+    batch.units = MatrixUnits::Fp8;
+    if (has_any(words, {"fp8 all-gather", "float8 all-gather"})) {
+      tell("all-gathers in fp8 are simulated as bf16's");
     }
   }
 
@@ -410,8 +446,8 @@ class RunReader {
 
   Strategy strategy() {
     const std::string& name = cells_.text("strategy");
-    const Types types =
-        types_of(cells_.text("precision"), run_.experiment.cluster.gpu(), run_.assumptions);
+    const Types types = types_of(cells_.text("precision"), habits_.unsaid,
+                                 run_.experiment.cluster.gpu(), run_.assumptions);
     const Offload offload = offload_of(cells_.text("offload"));
     const TrainingFlags flags = flags_of(types);
     const int world = run_.experiment.cluster.world_size();
@@ -520,7 +556,8 @@ class RunReader {
     TrainingFlags own = flags;
     own.optimizer.reset();  // DeepSpeed makes FusedAdam or CPUAdam of it
     own.config_as = ConfigMode::Auto;
-    own.deepspeed_version = deepspeed_version_of(framework_);
+    own.deepspeed_version = habits_.deepspeed.empty() ? deepspeed_version_of(framework_)
+                                                      : std::string(habits_.deepspeed);
     return parse_deepspeed_config(text, name, own, run_.experiment.model, world);
   }
 

@@ -10,25 +10,26 @@
 /// - gpu: as the README looks names up in gpus.csv;
 /// - strategy: names of `named_strategy`; of FSDP the version that `framework` names;
 /// - precision: "pure bf16" (all of it), "fp32 params", "fp32 states" or "fp32 master" with 16-bit
-///   computation, "fp32 reduce", "fp16", "bf16", "fp32"; fp8 products count as bf16;
+///   computation, "fp32 reduce", "fp16", "bf16", "fp32"; "fp8" or "float8": products of Linears in
+///   fp8;
 /// - optimizer: Adam or AdamW, "fused" or not;
 /// - activation_checkpointing: none, full, "selective (per-op)";
 /// - offload: optimizer_cpu (or optimizer), params_cpu, joined by "+"; none;
-/// - pure_dp, compile: yes, no; flash_attention: those, FA1 to FA4, cuDNN; what follows in brackets
-///   is not read, capitals do not matter;
+/// - pure_dp, compile: yes, no; flash_attention: those, FA1 to FA4, cuDNN (FlashVersion; a mere yes
+///   leaves it to the framework); what follows in brackets is not read, capitals do not matter;
 /// - notes and peak_memory_kind: "Liger kernels", "fused Triton cross-entropy", "Liger fused linear
 ///   cross-entropy", "foak-fast-kernels", "foak-fast-kernels-liger".
 ///
-/// A framework fixes what its users do not state (FrameworkHabits in the .cpp): torchtitan's fused
-/// optimizer and kept last block, accelerate's use_orig_params and checkpoints around units.
+/// A framework fixes what its users do not state (run_habits.h): torchtitan's fused optimizer and
+/// kept last block, accelerate's use_orig_params and checkpoints around units, Megatron-LM's fused
+/// kernels and padded vocabulary, fp32 where a file for DeepSpeed enables no other type.
 ///
 /// Skipped with a reason: other parallelism than data parallelism, GPUs that are not NVIDIA's,
 /// frameworks whose code is not PyTorch's or DeepSpeed's, adapters, optimizers other than Adam,
 /// offloaded activations, rows without model, batch or sequence, words that are not listed here,
 /// more than 131,072 ranks.
 ///
-/// Not modelled: the time that torch.compile saves, fp8; the row's assumptions say so. Links are
-/// those of the preset that has the GPU's kind of machine, whatever intra_node and inter_node say.
+/// Not modelled: gathers in fp8; the row's assumptions say so. Links: run_machine.h.
 #pragma once
 
 #include <optional>

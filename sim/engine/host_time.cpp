@@ -2,29 +2,51 @@
 
 namespace zerosim {
 
+namespace {
+
+/// What a counted launch or module call of a model takes in training, over the figures of
+/// kernels.md section 5. That section counts fewer kernels than eager code launches
+/// (operators.h), for a fast processor; checkpointing's random states, custom autograd functions
+/// and scalars are not counted at all.
+///
+/// Fitted to one micro batch's time where it does not grow with its tokens (vtrain-h1024-l12,
+/// -l24, -h2048-l12 of validate/run_split.h, micro batch 1): mean error of those 90 rows by
+/// factor 1: 18.0 %, 4: 13.2 %, 5: 8.7 %, 6: 6.9 %, 7: 12.7 %. Qwen-1.8B on one GPU (qwen1.8b),
+/// flat below 2,048 tokens, asks for more than 7. Rows that the GPU bounds do not tell.
+constexpr double kTraining = 5.5;
+
+}  // namespace
+
 /// Sources: kernels.md section 5 ("CPU-bound regime"), nccl_cost.md section 5, zero_schedule.md
-/// 0.2. Typical figures of eager PyTorch, not measurements of one machine: calibrate.
+/// 0.2. Typical figures of eager PyTorch, not measurements of one machine: calibrate. Processors
+/// differ by a factor of two and more.
 HostTimes default_host_times() {
   HostTimes times{};
   // 4-6 us a simple operation, 10-20 a composite one (matmul with autocast 12-15): of the 17
   // kernels of a GPT layer about 5 are matmuls: (12 x 5 + 5 x 11) / 17 = 6.8 us. With ten module
   // calls a layer takes 17 x 6.5 + 10 x 3 = 140 us; section 5 says 120-200.
-  times.kernel_launch = Seconds(6.5e-6);
+  times.kernel_launch = Seconds(6.5e-6 * kTraining);
   // 250-400 us a layer for 30-40 kernels, hooks and autograd nodes included.
-  times.backward_launch = Seconds(8e-6);
+  times.backward_launch = Seconds(8e-6 * kTraining);
   // One multi-tensor launch packs the addresses of up to a few hundred tensors: twice a simple one.
+  // Also what a loop over tensors takes for each: a view and a copy, no module and no graph.
   times.optimizer_launch = Seconds(10e-6);
   // 5-8 us to enqueue and launch, and 10-20 us of Python, work objects, events.
   times.collective_launch = Seconds(20e-6);
-  // ZeRO-3 hooks cost 100-300 us a layer; a Llama layer has 13 modules with one hook before and one
-  // after: 200 us / 26.
+  // Python of a hook of FSDP, without the operations that it calls (estimate).
   times.module_hook = Seconds(8e-6);
   // One Python hook of the autograd engine with its bookkeeping: as a module hook (estimate).
   times.gradient_hook = Seconds(8e-6);
+  // fetch_sub_module and release_sub_module: Python over parameters, their states and the
+  // coordinator's trace and queues, before and after each module each way. Fitted to stage 3 of
+  // BLOOM-560M on two GPUs (belle-bloom-560m), 384.6 ms for 512 tokens as for 1024: -18 % with 150
+  // us, -4.5 % with 200, +9 % with 250. Not fitted: 6.9B on four H100, 0.6 s: +14 %; GPT-2 XL on
+  // processors of 2017: -41 %. Section 5 has 100-300 us a layer, less than two of its hooks.
+  times.deepspeed_hook = Seconds(200e-6);
   // cudaEventRecord or cudaStreamWaitEvent (below 1 us) and its Python binding (estimate).
   times.event_record = Seconds(1.5e-6);
   // nn.Module.__call__ and forward() without their operations (estimate).
-  times.module_call = Seconds(3e-6);
+  times.module_call = Seconds(3e-6 * kTraining);
   // Loop, data transfer of the batch, learning-rate schedule, timers: a few hundred Python calls
   // (estimate).
   times.step_overhead = Seconds(500e-6);
@@ -61,6 +83,8 @@ Seconds host_time(const HostTimes& times, HostWork work) {
       return times.module_hook;
     case HostWork::GradientHook:
       return times.gradient_hook;
+    case HostWork::DeepSpeedHook:
+      return times.deepspeed_hook;
     case HostWork::EventRecord:
       return times.event_record;
     case HostWork::ModuleCall:

@@ -1,6 +1,6 @@
 /// \file
 /// Host time of each kind of host work: the only home of these constants (spec/kernels.md section
-/// 5, nccl_cost.md section 5), with sources.
+/// 5, nccl_cost.md section 5), with sources; two are fitted. Not modelled: other processors.
 #pragma once
 
 #include "sim/base/units.h"
@@ -15,6 +15,7 @@ struct HostTimes {
   Seconds collective_launch;
   Seconds module_hook;
   Seconds gradient_hook;
+  Seconds deepspeed_hook;
   Seconds event_record;
   Seconds module_call;
   Seconds step_overhead;

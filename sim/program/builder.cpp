@@ -72,7 +72,10 @@ OpId RankProgramBuilder::host_pass(const HostPass& pass, std::string_view rule) 
 
 OpId RankProgramBuilder::kernel(StreamId stream, const Kernel& kernel, HostWork work,
                                 std::string_view rule) {
-  Op& op = append(OpKind::Kernel, {work, kernel.launches}, rule);
+  // The optimizer's have neither modules nor a graph, whoever calls it.
+  const bool of_model = kernel.kernel_class != KernelClass::Optimizer;
+  const HostWork launch = of_model ? work : HostWork::OptimizerLaunch;
+  Op& op = append(OpKind::Kernel, {launch, kernel.launches}, rule);
   op.payload = static_cast<std::int32_t>(program_.kernels.size());
   program_.kernels.push_back(kernel);
   return enqueue(op, stream);

@@ -51,10 +51,11 @@ enum class HostWork : std::uint8_t {
   None,
   KernelLaunch,      ///< one eager kernel, Python and dispatcher included
   BackwardLaunch,    ///< one kernel launched by the autograd engine
-  OptimizerLaunch,   ///< one multi-tensor kernel
+  OptimizerLaunch,   ///< one multi-tensor kernel, or one of a loop over tensors
   CollectiveLaunch,  ///< one torch.distributed call
-  ModuleHook,        ///< one module hook of ZeRO-3 (C2) or FSDP (D2.4, D2.7)
+  ModuleHook,        ///< one module hook of FSDP (D2.4, D2.7)
   GradientHook,      ///< one per-parameter gradient hook (B3, C6.1, D1.4)
+  DeepSpeedHook,     ///< one module hook of ZeRO-3 (C2)
   EventRecord,       ///< record or stream wait
   ModuleCall,        ///< nn.Module.__call__
   StepOverhead,      ///< Python of optimizer.step, zero_grad and the loop, once a step

@@ -234,7 +234,7 @@ class Zero3 : public FrameworkHooks {
 
   void fetch(ModuleId module, Pass pass) {
     const std::int64_t available = coordinator_.available_elements();
-    builder_.host({HostWork::ModuleHook}, "C2.2");
+    builder_.host({HostWork::DeepSpeedHook}, "C2.2");
     const Zero3Coordinator::Fetch fetch = coordinator_.fetch(module, pass);
     cancel(fetch.cancelled);  // rule 87
     builder_.annotate(AnnotationKind::FetchSubModule, available, {});
@@ -264,7 +264,7 @@ class Zero3 : public FrameworkHooks {
   }
 
   void release(ModuleId module, Pass pass) {
-    builder_.host({HostWork::ModuleHook}, "C2.3");
+    builder_.host({HostWork::DeepSpeedHook}, "C2.3");
     const std::vector<ParameterId> released = coordinator_.release(module, pass);
     if (pass != Pass::Backward && !strategy_.zero.memory_efficient_linear) {
       hold(module, pass, released);

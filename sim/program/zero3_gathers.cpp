@@ -6,6 +6,7 @@
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/program/model_loading.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim {
 
@@ -50,6 +51,7 @@ Zero3Gathers::Zero3Gathers(const FrameworkContext& context, const Zero3Partition
       dtype_(model_dtype(context.strategy.precision)),
       bytes_(dtype_bytes(dtype_)),
       on_host_(zero_.offload_param.device != OffloadDevice::None),
+      moves_lists_(deepspeed_release(context.strategy.version).moves_lists),
       full_(model_.parameters.size()),
       secondary_(model_.parameters.size()),
       in_flight_(model_.parameters.size()) {
@@ -232,7 +234,7 @@ void Zero3Gathers::issue(const std::vector<ParameterId>& parameters, std::string
 
 void Zero3Gathers::issue_alike(const std::vector<ParameterId>& parameters, std::string_view rule) {
   // MiCS has a gather of its own, which does not look at it.
-  if (zero_.allgather_sequential && zero_.mics_shard_size <= 0) {
+  if ((zero_.allgather_sequential || moves_lists_) && zero_.mics_shard_size <= 0) {
     for (const ParameterId id : parameters) {
       issue_gather({id}, rule);
     }
@@ -259,6 +261,8 @@ void Zero3Gathers::issue_gather(const std::vector<ParameterId>& parameters, std:
   } else if (zero_.quantized_weights ||
              stores_quantized(model_.parameters[parameters.front().index()])) {
     gather_quantized(gather);
+  } else if (moves_lists_) {
+    gather_list(gather);
   } else {
     gather_flat(gather, rule);
   }
@@ -386,6 +390,24 @@ std::int64_t Zero3Gathers::scales_of(const Gather& gather, std::int64_t piece) {
     sum += scales(partition_.piece(parameter.elements), parameter.name);
   }
   return sum;
+}
+
+// DeepSpeed 0.3: _allgather_param of partition_parameters.py, ProcessGroupNCCL::allgather.
+void Zero3Gathers::gather_list(Gather& gather) {
+  constexpr std::string_view kRule = "0.3";
+  const Bytes whole = in_model_type(gather.whole);
+  const auto ranks = static_cast<int>(partition_.ranks());
+  builder_.device_synchronize(kRule);
+  allocate_full(gather.parameters.front(), stream_, kRule);
+  kernel("fill_zero", whole, kRule);
+  BufferId flat =
+      builder_.allocate(whole, MemoryClass::TemporaryBuffers, "gathered_list", stream_, kRule);
+  const OpId gathered =
+      all_gather({gather.whole / ranks, gather.whole, dtype_}, partition_.group(), stream_, kRule);
+  builder_.stream_wait(stream_, gathered, kRule);
+  gather.collective = builder_.kernel(stream_, memory_kernel("copy_list", whole * 2, ranks),
+                                      HostWork::OptimizerLaunch, kRule);
+  builder_.free(flat, kRule);
 }
 
 // C3.1, C3.2, C3.6

@@ -12,6 +12,9 @@
 ///     MiCS (C11)              a gather for each parameter, in one NCCL group, straight into it;
 ///                             hierarchical: across nodes first, then within the node
 ///     quantised (C10.1)       int8 pieces and fp32 scales, two gathers; dequantised at the wait
+///     DeepSpeed 0.3           each parameter by itself: the device is synchronised, a gather into
+///     a
+///                             flat buffer, N copies of p out of it (all_gather of a list)
 ///     pieces on the CPU (C3.5)  a copy of each to the device first, for which the host waits
 ///
 /// Parameters with a secondary partition (hpZ, C9) and quantised frozen ones (C10.3) are gathered
@@ -122,6 +125,7 @@ class Zero3Gathers {
   void gather_across_nodes(Gather& gather, std::string_view rule);
   void gather_quantized(Gather& gather);
   void gather_flat(Gather& gather, std::string_view rule);
+  void gather_list(Gather& gather);
   void copy_out(Gather& gather);
   void dequantize(Gather& gather);
   [[nodiscard]] std::int64_t scales(std::int64_t elements, std::string_view what);
@@ -137,9 +141,10 @@ class Zero3Gathers {
   const Zero3Partition& partition_;
   RankProgramBuilder& builder_;
   StreamId stream_;
-  Dtype dtype_;   ///< of the model
-  int bytes_;     ///< of an element of it
-  bool on_host_;  ///< pieces (offload_param)
+  Dtype dtype_;       ///< of the model
+  int bytes_;         ///< of an element of it
+  bool on_host_;      ///< pieces (offload_param)
+  bool moves_lists_;  ///< DeepSpeedRelease::moves_lists
   GroupId hpz_, across_nodes_, within_node_;
   std::int64_t hpz_size_ = 1;        ///< ranks of a secondary partition
   std::int64_t nodes_ = 1;           ///< of a shard, in hierarchical gathers; 1: not hierarchical

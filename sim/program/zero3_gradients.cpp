@@ -6,6 +6,7 @@
 #include "sim/base/error.h"
 #include "sim/base/text.h"
 #include "sim/program/optimizer_offload.h"
+#include "sim/strategy/deepspeed_release.h"
 
 namespace zerosim {
 
@@ -21,7 +22,8 @@ Zero3Gradients::Zero3Gradients(const FrameworkContext& context, const Zero3Parti
       world_size_(context.world_size),
       bytes_(dtype_bytes(model_dtype(strategy_.precision))),
       wire_bytes_(dtype_bytes(strategy_.communication_dtype)),
-      gradient_bytes_(dtype_bytes(strategy_.grad_accum_dtype)) {
+      gradient_bytes_(dtype_bytes(strategy_.grad_accum_dtype)),
+      moves_lists_(deepspeed_release(strategy_.version).moves_lists) {
   node_ = strategy_.gpus_per_node;
   const std::int64_t nodes_of_world = node_ > 0 ? world_size_ / node_ : 1;
   if (zero_.quantized_gradients && node_ == 0 && world_size_ > 1) {
@@ -101,6 +103,8 @@ void Zero3Gradients::reduce_bucket() {
     }
   } else if (!zero_.reduce_scatter && zero_.contiguous_gradients && fits) {
     all_reduce_bucket();
+  } else if (moves_lists_) {
+    for (const ParameterId id : arrived) reduce_scatter({id});
   } else {
     reduce_scatter(arrived);
   }
@@ -142,11 +146,13 @@ void Zero3Gradients::reduce_scatter(const std::vector<ParameterId>& parameters) 
     kernel("cast", Bytes(real) * bytes_ + wire(real), "C6.4");
   }
   BufferId flat;
-  const bool in_place = parameters.size() == 1 && real == whole;
+  const bool in_place = parameters.size() == 1 && real == whole && !moves_lists_;
   if (!in_place) {
     flat = builder_.allocate(wire(whole), MemoryClass::TemporaryBuffers, "reduce_scatter_flat",
                              stream_, "C6.4");
-    kernel("flatten", wire(whole) * 2, "C6.4");
+    const auto tensors = static_cast<int>(moves_lists_ ? partition_.ranks() : 1);
+    builder_.kernel(stream_, memory_kernel("flatten", wire(whole) * 2, tensors),
+                    moves_lists_ ? HostWork::OptimizerLaunch : HostWork::BackwardLaunch, "C6.4");
   }
   kernel("divide", wire(whole) * 2, "C6.4");
   builder_.reduce_scatter(stream_, partition_.group(), whole, pieces, strategy_.communication_dtype,

@@ -9,6 +9,8 @@
 ///     one tensor, N | n  the same in place
 ///     reduce_scatter false, contiguous, within the bucket's size
 ///                        all-reduce of sum n_i in place
+///     DeepSpeed 0.3      each tensor by itself: N copies into a flat buffer, a reduce-scatter of
+///                        a list
 ///     qgZ, several nodes each tensor by itself: int4, two all-to-alls within the node, two across;
 ///                        vectors and sizes that 2 N does not divide as by default
 #pragma once
@@ -79,6 +81,7 @@ class Zero3Gradients {
   int gradient_bytes_;                  ///< in the accumulation type
   GroupId within_node_, across_nodes_;  ///< qgZ's; may not be there
   std::int64_t node_ = 0;               ///< GPUs of a node
+  bool moves_lists_;                    ///< DeepSpeedRelease::moves_lists
   MicroBatch micro_;
   std::vector<Entry> bucket_;
   std::int64_t bucket_elements_ = 0;

@@ -8,8 +8,23 @@
 namespace zerosim {
 
 const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_view flag) {
-  static const std::array<DeepSpeedRelease, 2> kReleases = {{
+  static const std::array<DeepSpeedRelease, 3> kReleases = {{
+      {.name = "0.3",
+       .moves_lists = true,
+       .bf16_checks_overflow = false,
+       .gradient_clipping = 0.0,
+       .pins_offloaded_memory = false,
+       .flattens_on_device = false,
+       .leaf_module_classes = {},
+       .linear_hands_weight_first = false,
+       .resets_before_forward = false,
+       .verifies_list_lengths = false,
+       .releases_leftovers = false,
+       .releases_unused_prefetches = false,
+       .holds_recomputed_frozen = false,
+       .mics_deadlocks = false},
       {.name = "0.14",
+       .moves_lists = false,
        .bf16_checks_overflow = false,
        .gradient_clipping = 0.0,
        .pins_offloaded_memory = false,
@@ -23,6 +38,7 @@ const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_
        .holds_recomputed_frozen = false,
        .mics_deadlocks = false},
       {.name = "0.19",
+       .moves_lists = false,
        .bf16_checks_overflow = true,
        .gradient_clipping = 1.0,
        .pins_offloaded_memory = true,
@@ -44,7 +60,7 @@ const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_
       return release;
     }
   }
-  throw ConfigError(format("{}: found \"{}\", expected 0.14 or 0.19", flag, version));
+  throw ConfigError(format("{}: found \"{}\", expected 0.3, 0.14 or 0.19", flag, version));
 }
 
 }  // namespace zerosim

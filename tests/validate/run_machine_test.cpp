@@ -45,6 +45,9 @@ TEST(RunMachine, CardsMeetInHostMemoryUnlessBridged) {
   titan.intra_node = "PCIe3 x16 (NCCL_P2P_DISABLE=1)";
   EXPECT_EQ(cluster(titan).node.intra, IntraNode::PcieHostStaged);
   titan.intra_node = "PCIe3 or NVLink bridge (not stated)";
+  EXPECT_EQ(cluster(titan).node.intra, IntraNode::NvLinkMesh);
+  EXPECT_THAT(machine_of_run(titan).assumptions, Contains(HasSubstr("taken as a bridge")));
+  titan.intra_node = "";
   EXPECT_EQ(cluster(titan).node.intra, IntraNode::PcieHostStaged);
   EXPECT_THAT(machine_of_run(titan).assumptions,
               Contains("links in a node are not said: TITAN-RTX-24 usually have no NVLink, and "

@@ -108,6 +108,64 @@ TEST(RunRow, FrameworksHaveTheirHabits) {
   EXPECT_TRUE(run({{"framework", "-"}}).strategy.fsdp.use_orig_params);
 }
 
+TEST(RunRow, FlashAttentionByItsWordsElseByFramework) {
+  const auto flash = [](const std::string& words, const std::string& framework = "PyTorch FSDP1") {
+    return run({{"flash_attention", words}, {"framework", framework}}).experiment.batch.flash;
+  };
+  EXPECT_EQ(flash("FA1"), FlashVersion::V1);
+  EXPECT_EQ(flash("FA2"), FlashVersion::V2);
+  for (const char* words : {"FA3", "FA4", "cuDNN"}) EXPECT_EQ(flash(words), FlashVersion::V3);
+  EXPECT_EQ(flash("yes (SDPA)"), FlashVersion::V2);
+  EXPECT_EQ(flash("yes", "Composer/PyTorch FSDP1"), FlashVersion::V1);
+  EXPECT_EQ(flash("FA2", "Composer/PyTorch FSDP1"), FlashVersion::V2);
+  EXPECT_EQ(flash("yes (TE)", "Megatron-Bridge 25.11"), FlashVersion::V3);
+}
+
+TEST(RunRow, Fp8IsWhatMultipliesLinears) {
+  const auto units = [](const std::string& precision) {
+    return run({{"precision", precision}, {"gpu", "H100-80GB"}}).experiment.batch.units;
+  };
+  for (const char* words : {"FP8-CS matmuls, bf16 rest", "amp_fp8 (TransformerEngine)",
+                            "fp32 params, bf16 gather/compute; float8 rowwise", "bf16; mxfp8"}) {
+    EXPECT_EQ(units(words), MatrixUnits::Fp8) << words;
+  }
+  EXPECT_EQ(units("bf16"), MatrixUnits::OfType);
+}
+
+TEST(RunRow, MegatronHasFusedKernelsAndAPaddedVocabulary) {
+  const TrainingRun given = run({{"framework", "Megatron-DeepSpeed"},
+                                 {"strategy", "ddp"},
+                                 {"precision", "fp16"},
+                                 {"model", "mine"},
+                                 {"model_json", ""},
+                                 {"layers", "2"},
+                                 {"hidden", "64"},
+                                 {"heads", "4"},
+                                 {"kv_heads", "4"},
+                                 {"ffn", "256"},
+                                 {"seq_len", "32"},
+                                 {"mlp_type", "gelu2"},
+                                 {"vocab", "50257"}});
+  EXPECT_EQ(given.experiment.batch.kernels, ElementwiseKernels::Megatron);
+  EXPECT_EQ(given.experiment.model.shape.vocab, 50304);  // 393 x 128; 392 x 128 = 50176
+  EXPECT_THAT(
+      given.assumptions,
+      Contains("the vocabulary is padded to 50304, a multiple of 128, as by default there"));
+}
+
+TEST(RunRow, PrecisionThatIsNotSaid) {
+  const auto precision = [](const Changes& more) {
+    Changes changes = {{"precision", ""}};
+    changes.insert(more.begin(), more.end());
+    return run(changes).strategy.precision;
+  };
+  EXPECT_EQ(precision({}), Precision::Bf16);
+  EXPECT_EQ(precision({{"gpu", "V100-32GB"}}), Precision::Fp16);
+  // A DeepSpeed file that enables neither type.
+  EXPECT_EQ(precision({{"framework", "DeepSpeed"}, {"strategy", "zero3"}}), Precision::Fp32);
+  EXPECT_EQ(precision({{"framework", "DeepSpeed ZeRO-3"}, {"strategy", "zero3"}}), Precision::Fp16);
+}
+
 TEST(RunRow, DeepSpeedWithOffload) {
   const TrainingRun given = run({{"framework", "DeepSpeed 0.19.2"},
                                  {"strategy", "zero3"},
@@ -199,8 +257,8 @@ TEST(RunRow, WhatIsOpenIsSaid) {
               Contains("attention is not said: taken as flash attention"));
   EXPECT_THAT(run({{"activation_checkpointing", ""}}).assumptions,
               Contains("activation checkpointing is not said: taken as none"));
-  EXPECT_THAT(run({{"precision", "fp32 params, bf16 gather/compute; float8 rowwise"}}).assumptions,
-              Contains("fp8 products are simulated as bf16: fp8 copies are not counted"));
+  EXPECT_THAT(run({{"precision", "fp32 params, bf16 gather/compute; fp8 all-gather"}}).assumptions,
+              Contains("all-gathers in fp8 are simulated as bf16's"));
   EXPECT_THAT(run({{"precision", ""}}).assumptions,
               Contains("precision is not said: taken as bf16 with fp32 master weights"));
   EXPECT_THAT(run({{"optimizer", "SGD"}}).assumptions, Contains("SGD is simulated as Adam"));
@@ -274,6 +332,7 @@ TEST(RunRow, ReleasesOfDeepSpeed) {
   EXPECT_EQ(version("DeepSpeed 0.19.2, torch 2.13/cu130"), "0.19");
   EXPECT_EQ(version("HF Trainer + DeepSpeed 0.9.5"), "0.14");
   EXPECT_EQ(version("HF Trainer 4.12 + DeepSpeed"), "0.14");
+  EXPECT_EQ(version("DeepSpeed ZeRO-3"), "0.3");  // of 2021
 }
 
 TEST(RunRow, OthersOptimizersAreDeepSpeedsWithReduceScatter) {

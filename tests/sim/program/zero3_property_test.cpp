@@ -424,7 +424,7 @@ class Follower {
   void follow(OpId id, const Op& op) {
     switch (op.kind) {
       case OpKind::Host:
-        if (op.host_work == HostWork::ModuleHook) {
+        if (op.host_work == HostWork::DeepSpeedHook) {
           hook(op);
         }
         break;

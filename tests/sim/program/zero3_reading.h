@@ -128,7 +128,7 @@ class Zero3Reading {
     const Op& op = rank_.ops[id.index()];
     switch (op.kind) {
       case OpKind::Host:
-        if (op.host_work == HostWork::ModuleHook) {
+        if (op.host_work == HostWork::DeepSpeedHook) {
           since_hook_ = gathers_.size();
         }
         break;

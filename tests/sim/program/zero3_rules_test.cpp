@@ -224,7 +224,7 @@ TEST(Zero3Rules, SequentialGathersPrefetchOneParameterAHook) {
   int in_hook = 0;
   int most = 0;
   for (const Op& op : program.ranks[0].ops) {
-    if (op.host_work == HostWork::ModuleHook) {
+    if (op.host_work == HostWork::DeepSpeedHook) {
       in_hook = 0;
     } else if (op.kind == OpKind::Collective && op.rule == "C5.4") {
       most = std::max(most, ++in_hook);

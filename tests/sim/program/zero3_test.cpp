@@ -14,6 +14,7 @@ namespace zerosim {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsSupersetOf;
 
 // Everything persistent: no gathers in forward and backward, so that only reductions are seen.
 Strategy all_persistent(std::int64_t bucket) {
@@ -419,6 +420,31 @@ TEST(Zero3Hpz, OnlyTheFirstGatherOfAStepIsGlobal) {
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(), "test: zero_hpz_partition_size 3 does not divide the 4 ranks");
   }
+}
+
+// DeepSpeed 0.3 on 4 ranks: 10 elements, pieces of 3, as a list of 4 tensors of 3; each parameter
+// by itself, whatever fits a bucket. Copies: 2 B x 12 read and written, 4 launches.
+TEST(Zero3, EarlyReleasesMoveListsOfTensors) {
+  Strategy strategy = test::deepspeed(3);
+  strategy.version = "0.3";
+  strategy.zero.param_persistence_threshold = 0;
+  const Program program = test::build(test::chain({10, 7}), strategy, 4);
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Forward)),
+              ElementsAre("all_gather_into_tensor 3", "all_gather_into_tensor 2"));
+  std::vector<std::string> copies;
+  for (const Op& op : program.ranks[0].ops) {
+    if (op.kind != OpKind::Kernel) continue;
+    const Kernel& kernel = program.ranks[0].kernels[static_cast<std::size_t>(op.payload)];
+    if (kernel.name == "copy_list" || kernel.name == "flatten") {
+      copies.push_back(format("{} {} {} B, {} launches", to_string(op.phase), kernel.name,
+                              kernel.bytes.count(), kernel.launches));
+    }
+  }
+  EXPECT_THAT(copies,
+              IsSupersetOf({"fwd copy_list 48 B, 4 launches", "fwd copy_list 32 B, 4 launches",
+                            "bwd flatten 48 B, 4 launches", "bwd flatten 32 B, 4 launches"}));
+  EXPECT_THAT(test::summary(test::collectives(program, Phase::Backward)),
+              IsSupersetOf({"reduce_scatter_tensor 12", "reduce_scatter_tensor 8"}));
 }
 
 // C8.2: sub-groups are cut within each optimizer group: a norm for each.
