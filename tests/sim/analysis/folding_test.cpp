@@ -305,7 +305,7 @@ TEST(GpuRuns, NameWhatIsNotThere) {
 TEST(UnevenMicroBatches, TheLargestSetsThePace) {
   isolated([] {
     Experiment experiment = experiment_of(test::llama({1024, 2816, 1024, 2000, 3, 64}), 1, 4);
-    experiment.batch.sequence = 2048;  // kernels outlast launches
+    experiment.batch.sequence = 16384;  // kernels outlast launches
     TrainingFlags flags;
     flags.micro_batch = 4;
     const Strategy four = named_strategy("zero3", flags, 4);

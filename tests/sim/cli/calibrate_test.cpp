@@ -48,8 +48,9 @@ TEST(Calibrate, NothingToFitIsNo) {
 }
 
 TEST(Calibrate, ChangesTheTimeOfARunAndSaysSo) {
-  std::vector<std::string> arguments = {"run",         "--model",      "gpt2", "--cluster",
-                                        "dgx-a100-40", "--strategies", "ddp"};
+  std::vector<std::string> arguments = {
+      "run",          "--model", "gpt2",          "--cluster", "dgx-a100-40",
+      "--strategies", "ddp",     "--micro-batch", "8"};  // kernels outlast launches
   const JsonDocument plain = zerosim_json(arguments);
   arguments.insert(arguments.end(), {"--calibration", kExample});
   const JsonDocument calibrated = zerosim_json(arguments);
@@ -81,8 +82,9 @@ TEST(Calibrate, KernelsToo) {
   const Outcome fitted = run_zerosim({"calibrate", kTable, "-o", file});
   EXPECT_EQ(fitted.exit_code, 0) << fitted.error;
   EXPECT_THAT(fitted.out, HasSubstr("wrote " + file + ": kernels of 2 GPUs"));
-  std::vector<std::string> arguments = {"run",         "--model",      "gpt2", "--cluster",
-                                        "dgx-a100-40", "--strategies", "ddp"};
+  std::vector<std::string> arguments = {
+      "run",          "--model", "gpt2",          "--cluster", "dgx-a100-40",
+      "--strategies", "ddp",     "--micro-batch", "8"};  // kernels outlast launches
   const double plain = zerosim_json(arguments).root()["strategies"][0]["time"]["step"].asDouble();
   arguments.insert(arguments.end(), {"--calibration", file});
   const JsonDocument calibrated = zerosim_json(arguments);

@@ -146,29 +146,33 @@ TEST(Synchronisation, CommsLoggerEndsEachMessage) {
 //   with:    each adds its 2 to the host: 3 x 2 later.
 TEST(Synchronisation, StageZeroChecksOneParameterAtATime) {
   Costs costs;
-  costs.host.kernel_launch = Seconds(1);
+  costs.host.kernel_launch = costs.host.optimizer_launch = Seconds(1);
   costs.kernels = {{"overflow_check", 2}};
   const Program program = test::build(test::chain({8, 8, 8}), strategy_of(0), 1);
   // After the checks: cast (3 tensors), flatten, norm, scale, copy (3 tensors): 9 launches. The
-  // optimizer's own is free.
-  const double without_waits = 12 + 9 + 9;
+  // optimizer has one.
+  const double without_waits = 12 + 9 + 9 + 1;
   expect_ends({without(program, OpKind::HostWait, "B1.5"), program}, costs,
               {without_waits, without_waits + 6});
 }
 
-// 0.7: the overflow flag is read. The check takes 4, then Adam is launched in 1 and takes 2.
-//   without: launched at 1, runs 4-6.   with: launched at 5, runs 5-7.
+// 0.7: the overflow flag is read. The check, in 6 launches of 1, takes 4; norm (2 launches),
+// flatten, cast and scale come before Adam, which takes 2.
+//   without: check runs 6-10; launched at 6 + 2 + 3 + 1 = 12, runs 12-14.
+//   with:    launched at 10 + 6 = 16, runs 16-18.
 TEST(Synchronisation, OverflowFlagIsReadByTheHost) {
   Costs costs;
   costs.host.optimizer_launch = Seconds(1);
   costs.kernels = {{"overflow_check", 4}, {"adam_fused", 2}};
   for (const int stage : {1, 2}) {
     const Program program = test::build(test::chain({8}), strategy_of(stage), 2);
-    expect_ends({without(program, OpKind::HostWait, "0.7"), program}, costs, {6, 7});
+    expect_ends({without(program, OpKind::HostWait, "0.7"), program}, costs, {14, 18});
   }
 }
 
-// B4.4: the BF16 optimizer asserts that the norm is positive: as above, with the norm.
+// B4.4: the BF16 optimizer asserts that the norm is positive. The norm, launched at 1, takes 4;
+// clip comes before Adam, which takes 2.
+//   without: launched at 3, runs 5-7.   with: launched at 5 + 2, runs 7-9.
 TEST(Synchronisation, Bf16OptimizerReadsItsNorm) {
   Strategy strategy = strategy_of(1);
   strategy.grad_accum_dtype = Dtype::F32;
@@ -176,7 +180,7 @@ TEST(Synchronisation, Bf16OptimizerReadsItsNorm) {
   costs.host.optimizer_launch = Seconds(1);
   costs.kernels = {{"gradient_norm", 4}, {"adam_fused", 2}};
   const Program program = test::build(test::chain({8}), strategy, 2);
-  expect_ends({without(program, OpKind::HostWait, "B4.4"), program}, costs, {6, 7});
+  expect_ends({without(program, OpKind::HostWait, "B4.4"), program}, costs, {7, 9});
 }
 
 /// Four gradients of which each fills a bucket. Backward takes 1, 1, 1 and, of the first module,
