@@ -49,10 +49,10 @@ TEST(CompareCommand, TheEnvironmentKeepsNcclFromLinks) {
   const JsonValue& strategies = json.root()["strategies"];
   ASSERT_EQ(strategies.size(), 4U);
   for (Json::ArrayIndex i = 0; i < strategies.size(); ++i) {
-    // Rings at 7.5 GB/s in place of 240: the least that one of them sends, 134 MB, takes 18 ms
-    // beside a step of 25.
+    // Rings at 7.5 GB/s in place of 240: the least that one of them sends, 134 MB, takes 18 ms, of
+    // which the host's 68 ms of stage 3 hide a part.
     EXPECT_GT(strategies[i]["time"]["step"].asDouble(),
-              1.5 * usual.root()["strategies"][i]["time"]["step"].asDouble());
+              usual.root()["strategies"][i]["time"]["step"].asDouble() + 5e-3);
   }
   std::vector<std::string> told;
   for (const JsonValue& sentence : strategies[0]["assumptions"]) {
