@@ -143,7 +143,7 @@ std::string way_of_checkpointing(const Strategy& strategy) {
 }
 
 std::string checkpointing_assumption(const Strategy& strategy) {
-  const std::string way = way_of_checkpointing(strategy);
+  std::string way = way_of_checkpointing(strategy);
   if (strategy.checkpointed_share == 1) return way;
   return way +
          format("; of {:.0f} % of the blocks, evenly spread", strategy.checkpointed_share * 100);
