@@ -18,7 +18,7 @@ struct GpuSpec {
   Bytes l2;
   int sm_count = 0;
   double power_limit = 0;  ///< W, of the whole board as it is sold
-  BytesPerSecond nvlink;  ///< one direction, all links
+  BytesPerSecond nvlink;   ///< one direction, all links
   int nvlink_links = 0;
   int pcie_generation = 0;
   FlopsPerSecond best_matmul;  ///< highest bf16 GEMM rate found by search (MAMF); 0: not published
