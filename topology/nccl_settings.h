@@ -18,7 +18,8 @@
 /// take all; heads of NVLS are as many as GPUs, and each gets less. More channels hold SMs and
 /// bring nothing: the links are full.
 ///
-/// A release lacks what came later (NCCL's release notes; sources of the tags):
+/// A release lacks what came later (as NCCL's release notes and tags are remembered: they were not
+/// at hand):
 ///
 ///     2.4   trees                2.5   LL128             2.6   CollNet (SHARP)
 ///     2.8   unaligned data in unrolled loops (src/collectives/device/common_kernel.h)

@@ -2,6 +2,10 @@
 /// What users of a framework do not state, as its own code has it: one table, for all rows of
 /// published training runs that name it.
 ///
+/// `source` says where an entry comes from. The sources themselves were not at hand: entries are
+/// from knowledge of them. Results chose none but the release 0.3 of "DeepSpeed ZeRO-3", to which
+/// the 175B runs of 2021 (ptdp) led.
+///
 /// Not in the table: host costs (sim/engine/host_time.h).
 #pragma once
 

@@ -12,7 +12,9 @@ namespace {
 /// Fitted to one micro batch's time where it does not grow with its tokens (vtrain-h1024-l12,
 /// -l24, -h2048-l12 of validate/run_split.h, micro batch 1): mean error of those 90 rows by
 /// factor 1: 18.0 %, 4: 13.2 %, 5: 8.7 %, 6: 6.9 %, 7: 12.7 %. Qwen-1.8B on one GPU (qwen1.8b),
-/// flat below 2,048 tokens, asks for more than 7. Rows that the GPU bounds do not tell.
+/// flat below 2,048 tokens, asks for more than 7. Rows that the GPU bounds do not tell. An
+/// effective figure: it cannot tell slow processors from launches that are not counted, nor forward
+/// from backward. Counting them per operator is what should replace it.
 constexpr double kTraining = 5.5;
 
 }  // namespace
@@ -40,8 +42,8 @@ HostTimes default_host_times() {
   // fetch_sub_module and release_sub_module: Python over parameters, their states and the
   // coordinator's trace and queues, before and after each module each way. Fitted to stage 3 of
   // BLOOM-560M on two GPUs (belle-bloom-560m), 384.6 ms for 512 tokens as for 1024: -18 % with 150
-  // us, -4.5 % with 200, +9 % with 250. Not fitted: 6.9B on four H100, 0.6 s: +14 %; GPT-2 XL on
-  // processors of 2017: -41 %. Section 5 has 100-300 us a layer, less than two of its hooks.
+  // us, -4.5 % with 200, +9 % with 250. Seen while choosing: 6.9B on four H100, 0.6 s: +14 %; GPT-2
+  // XL on processors of 2017: -41 %. Section 5 has 100-300 us a layer, less than two of its hooks.
   times.deepspeed_hook = Seconds(200e-6);
   // cudaEventRecord or cudaStreamWaitEvent (below 1 us) and its Python binding (estimate).
   times.event_record = Seconds(1.5e-6);

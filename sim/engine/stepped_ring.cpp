@@ -16,15 +16,8 @@ constexpr int kMostPiecesPerRank = 2000;
 
 /// Of a channel in a step, by protocol: nccl_cost.md section 4.
 constexpr double chunk(Protocol protocol) {
-  switch (protocol) {
-    case Protocol::LowLatency:
-      return 32 * 1024;
-    case Protocol::LowLatency128:
-      return 576e3;
-    case Protocol::Simple:
-      return 2 * 1024 * 1024;
-  }
-  return 2 * 1024 * 1024;
+  if (protocol == Protocol::LowLatency) return 32 * 1024;
+  return protocol == Protocol::LowLatency128 ? 576e3 : 2 * 1024 * 1024;
 }
 
 /// Of a ring whose ranks send `sent` bytes each in `steps` steps.

@@ -7,36 +7,35 @@
 
 namespace zerosim {
 
+namespace {
+
+/// A later release, but for how stage 3 moves parameters and gradients.
+DeepSpeedRelease with_lists(std::string_view name, DeepSpeedRelease release) {
+  release.name = name;
+  release.moves_lists = true;
+  return release;
+}
+
+}  // namespace
+
 const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_view flag) {
+  static const DeepSpeedRelease kRelease014 = {.name = "0.14",
+                                               .moves_lists = false,
+                                               .bf16_checks_overflow = false,
+                                               .gradient_clipping = 0.0,
+                                               .pins_offloaded_memory = false,
+                                               .flattens_on_device = false,
+                                               .leaf_module_classes = {},
+                                               .linear_hands_weight_first = false,
+                                               .resets_before_forward = false,
+                                               .verifies_list_lengths = false,
+                                               .releases_leftovers = false,
+                                               .releases_unused_prefetches = false,
+                                               .holds_recomputed_frozen = false,
+                                               .mics_deadlocks = false};
   static const std::array<DeepSpeedRelease, 3> kReleases = {{
-      {.name = "0.3",
-       .moves_lists = true,
-       .bf16_checks_overflow = false,
-       .gradient_clipping = 0.0,
-       .pins_offloaded_memory = false,
-       .flattens_on_device = false,
-       .leaf_module_classes = {},
-       .linear_hands_weight_first = false,
-       .resets_before_forward = false,
-       .verifies_list_lengths = false,
-       .releases_leftovers = false,
-       .releases_unused_prefetches = false,
-       .holds_recomputed_frozen = false,
-       .mics_deadlocks = false},
-      {.name = "0.14",
-       .moves_lists = false,
-       .bf16_checks_overflow = false,
-       .gradient_clipping = 0.0,
-       .pins_offloaded_memory = false,
-       .flattens_on_device = false,
-       .leaf_module_classes = {},
-       .linear_hands_weight_first = false,
-       .resets_before_forward = false,
-       .verifies_list_lengths = false,
-       .releases_leftovers = false,
-       .releases_unused_prefetches = false,
-       .holds_recomputed_frozen = false,
-       .mics_deadlocks = false},
+      with_lists("0.3", kRelease014),
+      kRelease014,
       {.name = "0.19",
        .moves_lists = false,
        .bf16_checks_overflow = true,

@@ -2,8 +2,9 @@
 /// What differs between the DeepSpeed releases that are simulated: one row each, no forks.
 ///
 /// Seen in the recordings (`ds_` is v0.19.5, `ds014_` v0.14.5) and read in their sources; rules are
-/// those of spec/deepspeed_recorded.md. Of 0.3, of early 2021, nothing is recorded: it is 0.14 but
-/// for `moves_lists`, which is read in partition_parameters.py and stage3.py of that time.
+/// those of spec/deepspeed_recorded.md. Of 0.3, of early 2021, nothing is recorded and its
+/// sources were not at hand: it is 0.14 but for `moves_lists`, as partition_parameters.py and
+/// stage3.py of that time are remembered.
 #pragma once
 
 #include <string>
