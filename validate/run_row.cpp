@@ -346,14 +346,27 @@ void read_kernels(const std::string& notes, BatchShape& batch) {
   }
 }
 
-/// "0.19" or "0.14", whichever the release that is named is nearer to.
+/// The number that follows `words`, if the text has them.
+std::optional<int> number_after(const std::string& text, std::string_view words) {
+  const std::size_t at = text.find(words);
+  if (at == std::string::npos) return std::nullopt;
+  return std::atoi(text.c_str() + at + words.size());
+}
+
+/// The simulated release that is nearest to the one that is named, or that the Trainer of that time
+/// was used with: transformers 4.16 is of January 2022, DeepSpeed 0.6 of March.
 std::string deepspeed_version_of(const std::string& framework) {
+  constexpr int kLastWithLists = 5;
   constexpr int kLastOldMinor = 16;
-  const std::size_t name = framework.find("DeepSpeed");
-  const std::size_t digits = name == std::string::npos ? name : framework.find("0.", name);
-  if (has(framework, "HF Trainer 4.")) return "0.14";  // of 2021
-  if (digits == std::string::npos) return "0.19";
-  return std::atoi(framework.c_str() + digits + 2) > kLastOldMinor ? "0.19" : "0.14";
+  constexpr int kLastTrainerOf2021 = 15;
+  if (const std::optional<int> minor = number_after(framework, "DeepSpeed 0.")) {
+    if (*minor <= kLastWithLists) return "0.5";
+    return *minor > kLastOldMinor ? "0.19" : "0.14";
+  }
+  if (const std::optional<int> minor = number_after(framework, "HF Trainer 4.")) {
+    return *minor <= kLastTrainerOf2021 ? "0.5" : "0.14";
+  }
+  return "0.19";
 }
 
 class RunReader {

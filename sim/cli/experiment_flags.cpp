@@ -125,7 +125,7 @@ void add_file_flags(CLI::App& app, ExperimentFlags& flags) {
                "DDP: the loop does not; gradients are reduced in each micro step");
   add_ddp_flags(app, flags);
   app.add_option("--config-as", flags.config_as, "How files are read: auto, deepspeed or hf");
-  app.add_option("--deepspeed-version", flags.deepspeed_version, "0.3, 0.14 or 0.19");
+  app.add_option("--deepspeed-version", flags.deepspeed_version, "0.3, 0.4, 0.5, 0.14 or 0.19");
   app.add_option("--torch-version", flags.torch_version, "1.13 or 2 (default)");
 }
 

@@ -23,6 +23,7 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"baichuan", build_baichuan},
     {"bert", build_bert},
+    {"distilbert", build_distilbert},
     {"gemma", build_gemma2},
     {"gemma2", build_gemma2},
     {"mt5", build_t5},

@@ -12,9 +12,8 @@
 ///     MiCS (C11)              a gather for each parameter, in one NCCL group, straight into it;
 ///                             hierarchical: across nodes first, then within the node
 ///     quantised (C10.1)       int8 pieces and fp32 scales, two gathers; dequantised at the wait
-///     DeepSpeed 0.3           each parameter by itself: the device is synchronised, a gather into
-///     a
-///                             flat buffer, N copies of p out of it (all_gather of a list)
+///     DeepSpeed 0.3 to 0.5    each parameter by itself: the device is synchronised, a gather into
+///                             a flat buffer, N copies of p out of it (all_gather of a list)
 ///     pieces on the CPU (C3.5)  a copy of each to the device first, for which the host waits
 ///
 /// Parameters with a secondary partition (hpZ, C9) and quantised frozen ones (C10.3) are gathered

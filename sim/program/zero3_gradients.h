@@ -9,7 +9,7 @@
 ///     one tensor, N | n  the same in place
 ///     reduce_scatter false, contiguous, within the bucket's size
 ///                        all-reduce of sum n_i in place
-///     DeepSpeed 0.3      each tensor by itself: N copies into a flat buffer, a reduce-scatter of
+///     DeepSpeed to 0.5   each tensor by itself: N copies into a flat buffer, a reduce-scatter of
 ///                        a list
 ///     qgZ, several nodes each tensor by itself: int4, two all-to-alls within the node, two across;
 ///                        vectors and sizes that 2 N does not divide as by default

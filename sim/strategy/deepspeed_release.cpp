@@ -33,8 +33,10 @@ const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_
                                                .releases_unused_prefetches = false,
                                                .holds_recomputed_frozen = false,
                                                .mics_deadlocks = false};
-  static const std::array<DeepSpeedRelease, 3> kReleases = {{
+  static const std::array<DeepSpeedRelease, 5> kReleases = {{
       with_lists("0.3", kRelease014),
+      with_lists("0.4", kRelease014),
+      with_lists("0.5", kRelease014),
       kRelease014,
       {.name = "0.19",
        .moves_lists = false,
@@ -59,7 +61,8 @@ const DeepSpeedRelease& deepspeed_release(std::string_view version, std::string_
       return release;
     }
   }
-  throw ConfigError(format("{}: found \"{}\", expected 0.3, 0.14 or 0.19", flag, version));
+  throw ConfigError(
+      format("{}: found \"{}\", expected 0.3, 0.4, 0.5, 0.14 or 0.19", flag, version));
 }
 
 }  // namespace zerosim

@@ -2,8 +2,8 @@
 /// What differs between the DeepSpeed releases that are simulated: one row each, no forks.
 ///
 /// Seen in the recordings (`ds_` is v0.19.5, `ds014_` v0.14.5) and read in their sources; rules are
-/// those of spec/deepspeed_recorded.md. Of 0.3, of early 2021, nothing is recorded and its
-/// sources were not at hand: it is 0.14 but for `moves_lists`, as partition_parameters.py and
+/// those of spec/deepspeed_recorded.md. Of 0.3 to 0.5, of 2021, nothing is recorded and their
+/// sources were not at hand: they are 0.14 but for `moves_lists`, as partition_parameters.py and
 /// stage3.py of that time are remembered.
 #pragma once
 
@@ -15,8 +15,9 @@ namespace zerosim {
 
 struct DeepSpeedRelease {
   std::string_view name;  ///< "0.14"
-  /// Stage 3 gathers and reduces each parameter by itself, in lists of one tensor a rank: before
-  /// `_all_gather_base` (0.5). See zero3_gathers.h and zero3_gradients.h.
+  /// Stage 3 gathers and reduces each parameter by itself, in lists of one tensor a rank, and
+  /// synchronises the device before each gather: until 0.5, `_all_gather_base` came with 0.6. See
+  /// zero3_gathers.h and zero3_gradients.h.
   bool moves_lists = false;
   /// Default of `bf16.check_grad_overflow`: stages 1 and 2 then look for infinities under bf16 too
   /// (rule 16).

@@ -255,7 +255,7 @@ struct Strategy {
   bool comms_logger = false;     ///< device synchronise after each collective (0.7)
   bool wall_clock_breakdown = false;
   bool zero_init = true;            ///< stage 3: built inside zero.Init
-  std::string version = "0.19";     ///< DeepSpeed's: "0.3", "0.14" or "0.19"
+  std::string version = "0.19";     ///< DeepSpeed's: "0.3", "0.4", "0.5", "0.14" or "0.19"
   std::string torch_version = "2";  ///< PyTorch's: "1.13" or "2" (D1.3)
   std::int64_t sequence_parallel_size = 1;
   /// GPUs of a node, where hierarchical MiCS and qgZ ask for it (C10.2, C11); 0: all on one node.

@@ -331,8 +331,10 @@ TEST(RunRow, ReleasesOfDeepSpeed) {
   EXPECT_EQ(version("DeepSpeed"), "0.19");
   EXPECT_EQ(version("DeepSpeed 0.19.2, torch 2.13/cu130"), "0.19");
   EXPECT_EQ(version("HF Trainer + DeepSpeed 0.9.5"), "0.14");
-  EXPECT_EQ(version("HF Trainer 4.12 + DeepSpeed"), "0.14");
-  EXPECT_EQ(version("DeepSpeed ZeRO-3"), "0.3");  // of 2021
+  EXPECT_EQ(version("DeepSpeed 0.4.3"), "0.5");               // nothing is known to differ
+  EXPECT_EQ(version("HF Trainer 4.12 + DeepSpeed"), "0.5");   // of October 2021
+  EXPECT_EQ(version("HF Trainer 4.30 + DeepSpeed"), "0.14");  // of June 2023
+  EXPECT_EQ(version("DeepSpeed ZeRO-3"), "0.3");              // of 2021
 }
 
 TEST(RunRow, OthersOptimizersAreDeepSpeedsWithReduceScatter) {

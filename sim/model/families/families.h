@@ -27,6 +27,7 @@ namespace zerosim::internal {
 [[nodiscard]] Model build_gemma2(Config& config, const std::string& model_type);
 [[nodiscard]] Model build_baichuan(Config& config, const std::string& model_type);
 [[nodiscard]] Model build_bert(Config& config, const std::string& model_type);
+[[nodiscard]] Model build_distilbert(Config& config, const std::string& model_type);
 [[nodiscard]] Model build_t5(Config& config, const std::string& model_type);
 [[nodiscard]] Model build_mixtral(Config& config, const std::string& model_type);
 [[nodiscard]] Model build_qwen_moe(Config& config, const std::string& model_type);

@@ -1,5 +1,5 @@
-// BERT, RoBERTa, T5 and mT5: names, orders and calls of transformers' modeling_*.py, and what a
-// layer costs. Parameter counts of presets: parameter_counts_test.cpp.
+// BERT, RoBERTa, DistilBERT, T5 and mT5: names, orders and calls of transformers' modeling_*.py,
+// and what a layer costs. Parameter counts of presets: parameter_counts_test.cpp.
 
 #include <algorithm>
 
@@ -199,6 +199,67 @@ TEST(Roberta, Base) {
                      " \"max_position_embeddings\": 2}"),
             "config.json:3:29: max_position_embeddings: found 2, expected more than 2: RoBERTa's "
             "first rows are no positions");
+}
+
+/// distilbert-base-uncased, or what `rest` makes of it.
+std::string distilbert(const std::string& rest) {
+  return R"({"model_type": "distilbert", "dim": 768, "n_layers": 6, "n_heads": 12,
+ "hidden_dim": 3072)" +
+         rest + "}";
+}
+
+TEST(DistilBert, CountsOfEachArchitecture) {
+  // Known totals of distilbert-base-uncased: 66,362,880 without head; with it 66,985,530:
+  // a linear of 768 x 769, a norm of 2 x 768, a bias of 30,522 and the tied table.
+  EXPECT_EQ(parameter_count(load_model("distilbert")), 66'362'880);
+  EXPECT_EQ(parameter_count(model_of(distilbert(""))), 66'985'530);
+  EXPECT_EQ(66'362'880 + 768 * 769 + 2 * 768 + 30'522, 66'985'530);
+  EXPECT_EQ(parameter_count(model_of(distilbert(R"(, "tie_word_embeddings": false)"))),
+            66'985'530 + 30'522 * 768);
+}
+
+TEST(DistilBert, LayerIsRegisteredAndRunAsInPython) {
+  const Model model = model_of(distilbert(""));
+  EXPECT_THAT(
+      test::registered(model, "distilbert.transformer.layer.5."),
+      ElementsAre("attention.q_lin.weight", "attention.q_lin.bias", "attention.k_lin.weight",
+                  "attention.k_lin.bias", "attention.v_lin.weight", "attention.v_lin.bias",
+                  "attention.out_lin.weight", "attention.out_lin.bias", "sa_layer_norm.weight",
+                  "sa_layer_norm.bias", "ffn.lin1.weight", "ffn.lin1.bias", "ffn.lin2.weight",
+                  "ffn.lin2.bias", "output_layer_norm.weight", "output_layer_norm.bias"));
+  EXPECT_THAT(
+      called(model, "distilbert.transformer.layer.5."),
+      ElementsAre("attention", "attention.q_lin", "attention.k_lin", "attention.v_lin",
+                  "attention.dropout", "attention.out_lin", "sa_layer_norm", "ffn", "ffn.lin1",
+                  "ffn.activation", "ffn.lin2", "ffn.dropout", "output_layer_norm"));
+  EXPECT_FALSE(module_named(model, "distilbert.transformer.layer.5.attention")
+                   .positional_gradient_input);  // by keyword
+  EXPECT_EQ(test::parameter_names(model).back(), "vocab_projector.bias");
+  const Module& projector = module_named(model, "vocab_projector");
+  ASSERT_EQ(projector.parameters.size(), 2U);
+  EXPECT_EQ(model.parameters[projector.parameters[0].index()].name,
+            "distilbert.embeddings.word_embeddings.weight");
+  EXPECT_TRUE(model.tied_embeddings);
+}
+
+TEST(DistilBert, WithoutHeadBackwardStartsAtItsOutputs) {
+  const Model model = load_model("distilbert");
+  EXPECT_EQ(model.modules[0].class_name, "DistilBertModel");
+  EXPECT_TRUE(model.modules[0].gradient_output);
+  // As a layer of BERT: 24 T h^2 and 4 T s h, T = 2 x 128.
+  const BlockSum layer = block_sum(model, 2, {.micro_batch = 2, .sequence = 128});
+  EXPECT_DOUBLE_EQ(layer.forward_gemm.count(), 24.0 * 256 * 768 * 768);
+  EXPECT_DOUBLE_EQ(layer.forward_attention.count(), 4.0 * 256 * 128 * 768);
+}
+
+TEST(DistilBert, BadInput) {
+  EXPECT_EQ(error_of(distilbert(", \"sinusoidal_pos_embds\":\n true")),
+            "config.json:3:2: sinusoidal_pos_embds: found true, expected false: fixed tables of "
+            "positions are not supported");
+  EXPECT_THAT(error_of(R"({"model_type": "distilbert", "n_layers": 6, "n_heads": 12})"),
+              HasSubstr("dim: missing, expected"));
+  EXPECT_THAT(error_of(R"({"model_type": "distilbrt", "n_layers": 6})"),
+              HasSubstr("found \"distilbrt\", expected one of"));
 }
 
 TEST(T5, StacksAreRegisteredAndRunAsInPython) {

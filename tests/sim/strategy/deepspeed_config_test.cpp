@@ -70,14 +70,15 @@ TEST(Defaults, DifferBetweenVersions) {
   EXPECT_TRUE(current.check_grad_overflow);
   flags.deepspeed_version = "0.9";
   EXPECT_EQ(error_of(with("\"zero_optimization\": {}"), flags),
-            "--deepspeed-version: found \"0.9\", expected 0.3, 0.14 or 0.19");
+            "--deepspeed-version: found \"0.9\", expected 0.3, 0.4, 0.5, 0.14 or 0.19");
   EXPECT_EQ(deepspeed_release("0.19.5", "x").name, "0.19");
   try {
     static_cast<void>(deepspeed_release("0.15.1", "run.json:4:26: versions.deepspeed"));
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "run.json:4:26: versions.deepspeed: found \"0.15.1\", expected 0.3, 0.14 or 0.19");
+                 "run.json:4:26: versions.deepspeed: found \"0.15.1\", expected 0.3, 0.4, 0.5, "
+                 "0.14 or 0.19");
   }
 }
 
