@@ -9,22 +9,22 @@ namespace {
 ///
 /// Fitted to one micro batch's time where it does not grow with its tokens (vtrain-h1024-l12, -l24,
 /// -h2048-l12 of validate/run_split.h: GPT of Megatron-DeepSpeed, full checkpointing, 3.0 ms a
-/// layer). Mean error of those 90 rows by factor 4.0: 7.7 %, 4.2: 6.9 %, 4.4: 6.6 %, 4.6: 7.1 %.
-/// Seen only afterwards: -h1024-l16, 2.5 % at micro batch 1. Qwen-1.8B (qwen1.8b) would ask for 1.5
-/// times that below 2,048 tokens, if it ran without DeepSpeed, which its source leaves open.
+/// layer). Mean error of those 90 rows by factor 4.3: 6.8 %, 4.5: 6.7 %, 4.7: 7.1 %; of the 24 that
+/// launches bound most, h1024 at micro batch 1: 4.8, 5.4 and 7.7 %. Seen only afterwards:
+/// -h1024-l16 at micro batch 1, 2 to 3 % (median). Qwen-1.8B (qwen1.8b) would ask for 1.6 times
+/// that below 2,048 tokens, if it ran without DeepSpeed, which its source leaves open.
 ///
 /// What it holds: slower processors and Pythons than the reference's (2 to 3 times), and what is
 /// not counted: custom autograd functions, TorchScript's executor and Megatron-LM's tracker of
 /// random states. The rows cannot tell these apart. Optimizers' loops are C++ and are not slowed:
-/// with them slowed too, the part of a step that does not grow with its micro batches (7.6 ms for
-/// 12 layers) would be twice too long.
-constexpr double kModelCode = 4.5;
+/// with them slowed too, rows of two micro batches come out 26 to 35 % too long.
+constexpr double kModelCode = 4.4;
 
 }  // namespace
 
 /// Sources: kernels.md section 5 ("CPU-bound regime"), nccl_cost.md section 5, zero_schedule.md
 /// 0.2. "Measured": PyTorch 1.13 and Python 3.11 without a GPU, one thread of an AMD EPYC at 2.6
-/// GHz, 24 layers as small as they can be (tests/data has no copy: times of one machine).
+/// GHz, 24 layers of width 8, with views between the launches (1 to 2 each) and modules included.
 HostTimes default_host_times() {
   HostTimes times{};
   // 4-6 us a simple operation, 10-20 a composite one: of the 27 kernels of a GPT-2 layer 6 are
