@@ -10,18 +10,24 @@ namespace {
 using Library = TrainingLibrary;
 
 constexpr std::string_view kHuggingFaceSource =
-    "transformers Trainer; accelerate: use_orig_params, checkpoints around units";
+    "transformers Trainer: repeat_kv before SDPA; accelerate: use_orig_params, checkpoints around "
+    "units";
 
 constexpr auto kHabits = std::to_array<FrameworkHabits>({
     {.words = "torchtitan",
      .library = Library::Torchtitan,
      .fsdp_version = 2,
      .fused_optimizer = true,
-     .source = "torchtitan train configs: fused AdamW, SDPA"},
+     .repeats_keys = true,
+     .source = "torchtitan train configs: fused AdamW, SDPA after repeat_kv"},
     {.words = "torchtune",
      .fsdp_version = 2,
      .fused_optimizer = true,
-     .source = "torchtune recipes: fully_shard, fused AdamW, SDPA"},
+     .repeats_keys = true,
+     .source = "torchtune recipes: fully_shard, fused AdamW, SDPA on expanded keys"},
+    {.words = "fms-fsdp",
+     .repeats_keys = true,
+     .source = "foundation-model-stack's MultiHeadAttention expands keys before SDPA"},
     {.words = "FSDP2", .fsdp_version = 2, .source = "torch.distributed.fsdp.fully_shard"},
     {.words = "Composer",
      .library = Library::Composer,
@@ -76,13 +82,20 @@ constexpr auto kHabits = std::to_array<FrameworkHabits>({
          "DeepSpeedExamples/Megatron-LM-v1.1.5-ZeRO3, what DeepSpeed gave for stage 3 in 2021"},
     {.words = "DeepSpeed",
      .library = Library::HuggingFace,
+     .repeats_keys = true,
      .unsaid = Precision::Fp32,
      .source = "DeepSpeed with models of transformers; fp32 unless its file enables fp16 or bf16"},
-    {.words = "HF ", .library = Library::HuggingFace, .source = kHuggingFaceSource},
-    {.words = "accelerate", .library = Library::HuggingFace, .source = kHuggingFaceSource},
+    {.words = "HF ",
+     .library = Library::HuggingFace,
+     .repeats_keys = true,
+     .source = kHuggingFaceSource},
+    {.words = "accelerate",
+     .library = Library::HuggingFace,
+     .repeats_keys = true,
+     .source = kHuggingFaceSource},
 });
-constexpr FrameworkHabits kUnnamed = {.library = Library::HuggingFace,
-                                      .source = kHuggingFaceSource};
+constexpr FrameworkHabits kUnnamed = {
+    .library = Library::HuggingFace, .repeats_keys = true, .source = kHuggingFaceSource};
 constexpr FrameworkHabits kOtherwise = {.source = "plain PyTorch"};
 
 }  // namespace

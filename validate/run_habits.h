@@ -39,6 +39,7 @@ struct FrameworkHabits {
   bool flash_attention = true;   ///< where a row says nothing, on GPUs that have it (sm_80 on)
   FlashVersion flash = FlashVersion::V2;  ///< unless the row names another
   LossKind loss = LossKind::Plain;
+  bool repeats_keys = false;  ///< where a row names no release of FlashAttention
   ElementwiseKernels kernels = ElementwiseKernels::Eager;
   std::int64_t vocabulary_multiple = 1;  ///< what the vocabulary is padded to
   Precision unsaid = Precision::Bf16;    ///< precision where a row says nothing

@@ -148,7 +148,7 @@ struct ShapeColumns {
                   R"("n_inner": {}, "vocab_size": {}, "n_positions": {}, )"
                   R"("activation_function": "{}", "tie_word_embeddings": {}}})",
                   kv_heads == 1 && heads > 1 ? "gpt_bigcode" : "gpt2", hidden, layers, heads, ffn,
-                  vocab, positions, mlp == "relu2" ? "relu" : "gelu_new", tied);
+                  vocab, positions, mlp == "relu2" ? "relu" : "gelu", tied);
   }
 };
 
@@ -413,10 +413,11 @@ class RunReader {
     }
   }
 
-  /// Configurations of GPT-2 and BERT in transformers have 0.1.
+  /// Configurations of GPT-2, GPT-BigCode and BERT in transformers have 0.1.
   [[nodiscard]] bool has_dropout() const {
     const std::string& name = run_.experiment.model.name;
-    const bool by_config = name.starts_with("gpt2") || name.starts_with("bert");
+    const bool by_config = name.starts_with("gpt2") || name.starts_with("bert") ||
+                           run_.experiment.model.family == "gpt_bigcode";
     return habits_.dropout || (habits_.library == TrainingLibrary::HuggingFace && by_config);
   }
 
@@ -426,6 +427,9 @@ class RunReader {
     const bool has_flash = run_.experiment.cluster.gpu().compute_capability >= 80;
     batch.flash_attention = flash.value_or(habits_.flash_attention && has_flash);
     batch.flash = flash_version();
+    const std::string& named = cells_.text("flash_attention");
+    batch.repeats_keys =
+        habits_.repeats_keys && word_of(named).substr(0, 2) != "fa" && word_of(named) != "cudnn";
     if (!flash) {
       tell(format("attention is not said: taken as {}",
                   batch.flash_attention ? "flash attention" : "that of matrix products"));

@@ -1,6 +1,21 @@
 /// \file
 /// Host time of each kind of host work: the only home of these constants (spec/kernels.md section
-/// 5, nccl_cost.md section 5), with sources; two are fitted. Not modelled: other processors.
+/// 5, nccl_cost.md section 5), with sources; two are fitted.
+///
+/// What a framework's step is made of, each a count of the Program (HostWork):
+///
+/// | | model | beside it |
+/// |---|---|---|
+/// | one process | launches, module calls, checkpoints | optimizer's launches, step_overhead |
+/// | DDP | the same | gradient_hook a parameter (in C++ in truth), a collective a bucket |
+/// | FSDP 1 and 2 | the same | module_hook a unit each way, gradient_hook, collectives,
+/// event_record | | DeepSpeed 0-2 | the same | gradient_hook a parameter, copies into buckets,
+/// collectives | | DeepSpeed 3 | the same | deepspeed_hook a module each way, collectives,
+/// event_record | | Megatron-LM | the same | gradient_hook a parameter and an addition, one
+/// collective |
+///
+/// Not modelled: processors of different speed (`Costs` takes a factor a rank), CUDA graphs, the
+/// interpreter lock that other threads hold.
 #pragma once
 
 #include "sim/base/units.h"
@@ -18,6 +33,7 @@ struct HostTimes {
   Seconds deepspeed_hook;
   Seconds event_record;
   Seconds module_call;
+  Seconds checkpoint;  ///< of a block: half of what its forward and backward take beside launches
   Seconds step_overhead;
   int launch_queue_depth;        ///< unstarted launches after which the host blocks (rule 0.2)
   double memory_efficiency = 1;  ///< of peak host memory bandwidth, in a pass of all threads

@@ -87,6 +87,20 @@ enum class OperatorKind {
   ExpertScatter,  ///< weighs the results of its expert and adds them in, width `outputs`
 };
 
+/// How a family's unfused attention masks its scores, and what its code calls for that.
+enum class ScoreMask {
+  Added,     ///< a mask is added: BERT, OPT, the Llama family
+  Selected,  ///< torch.where of scores and a number: GPT-2, GPT-BigCode, GPT-NeoX, GPT-J
+  Filled,    ///< added within the product (ALiBi), then masked_fill in fp32: BLOOM
+};
+
+/// How q, k and v come from what their products return; only gradients tell them apart.
+enum class QueryKeyValue {
+  Apart,        ///< a product each
+  Split,        ///< tensor.split: the gradients are concatenated
+  Interleaved,  ///< indexed: each gradient is copied into zeros of the whole, and these are added
+};
+
 /// How one Attention operator attends.
 struct AttentionShape {
   std::int64_t heads = 0;
@@ -99,7 +113,9 @@ struct AttentionShape {
   bool fused = true;
   /// Whether it calls the fused form whatever is asked for: Falcon without ALiBi does.
   bool always_fused = false;
-  bool fp32_softmax = true;  ///< of the unfused form: computed in fp32 and cast back
+  bool fp32_softmax = true;           ///< of the unfused form: computed in fp32 and cast back
+  ScoreMask mask = ScoreMask::Added;  ///< of the unfused form
+  QueryKeyValue packing = QueryKeyValue::Apart;
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 

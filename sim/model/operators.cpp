@@ -15,6 +15,32 @@ constexpr std::int64_t kLargestTokens = std::int64_t{1} << 40;
 constexpr std::int64_t kFp32 = 4;       ///< bytes of an fp32 element
 constexpr std::int64_t kStatistic = 4;  ///< an fp32 figure that a norm keeps for a token
 
+/// Kernels of an element-wise function in a family's Python, and what they move, in values an
+/// element. `backward` is autograd's, but BloomGelu's, which states its own.
+struct ElementwiseCode {
+  std::string_view class_name;
+  int forward, forward_values;
+  int backward, backward_values;
+};
+
+/// Classes of transformers' activations.py and modeling_bloom.py; all others are one kernel of
+/// PyTorch each way (2 and 3 values). t = tanh(u).
+/// - NewGELU: 0.5 x (2), x^3 (2), times 0.044715 (2), plus x (3), times sqrt(2/pi) (2), tanh (2),
+///   1 + t (2), product (3). Backward: the product's two gradients (3 + 3), tanh's (3), times
+///   sqrt(2/pi) (2), times 0.044715 (2), x^2 (2), times 3 (2), times the gradient (3), times 0.5
+///   (2), two sums (6).
+/// - FastGELU: 0.5 x, 0.7979 x, 0.0447 x, times x (3), 1 +, product (3), tanh, 1 +, product (3).
+///   Backward: 6 for each of three products, tanh's 3, three numbers 6, three sums 9.
+/// - BloomGelu: the same nine kernels; backward computes t anew in six (14) and 0.5 x (1 - t^2)
+///   (0.798 + 0.107 x^2) + 0.5 (1 + t) times the gradient in twelve (29).
+/// - QuickGELU: x sigmoid(1.702 x). ReLUSquared: relu, square.
+constexpr ElementwiseCode kElementwiseCodes[] = {{"NewGELUActivation", 8, 18, 11, 28},
+                                                 {"FastGELUActivation", 9, 21, 13, 36},
+                                                 {"BloomGelu", 9, 21, 18, 43},
+                                                 {"QuickGELUActivation", 3, 7, 5, 14},
+                                                 {"ReLUSquaredActivation", 2, 4, 4, 10}};
+constexpr ElementwiseCode kOneKernel = {"", 1, 2, 1, 3};
+
 void check_batch(const BatchShape& batch) {
   if (batch.micro_batch < 1) {
     throw ConfigError(format("micro batch: found {}, expected 1 or more", batch.micro_batch));
@@ -42,7 +68,9 @@ class CostModel {
         batch_(batch),
         tokens_(operator_tokens(model, op, batch.tokens())),
         element_(dtype_bytes(batch.compute)),
-        cast_(element_ == kFp32 ? 0 : element_ + kFp32) {}
+        cast_(element_ == kFp32 ? 0 : element_ + kFp32),
+        autocast_(batch.autocast && element_ != kFp32 && !fuses_dropout()),
+        stream_(autocast_ ? kFp32 : element_) {}
 
   OperatorCost cost() {
     set_sizes();
@@ -225,17 +253,38 @@ class CostModel {
     const std::int64_t in = op_.inputs;
     const std::int64_t out = op_.outputs;
     cast_to_fp8();
+    cast_input();
     cost_.forward.push_back(linear_gemm("gemm_forward", tokens_, out, in, GemmLayout::TN, false));
     cost_.backward_input.push_back(
         linear_gemm("gemm_input_gradient", tokens_, in, out, GemmLayout::NN, true));
     if (op_.saves_input) cost_.saved = cost_.input;
+    if (reads_fp32()) backward_input("autocast_input", per_token(op_.inputs) * cast_);
     // Two gradients of one tensor meet.
-    if (op_.shares_input) backward_input("accumulate_gradient", cost_.input * 3);
+    if (op_.shares_input) {
+      backward_input("accumulate_gradient",
+                     per_token(op_.inputs) * (3 * (reads_fp32() ? kFp32 : element_)));
+    }
     if (trains(false)) backward_weights("bias_gradient", per_element(element_));
     if (trains(true)) {
       cost_.backward_weights.push_back(
           linear_gemm("gemm_weight_gradient", out, in, tokens_, GemmLayout::NT, true));
     }
+  }
+
+  /// Whether autocast gives this Linear an fp32 tensor: norms, sums and powers compute in fp32, and
+  /// what is not a weight is cast anew for each that reads it.
+  [[nodiscard]] bool reads_fp32() const {
+    if (!autocast_ || op_.sources.empty()) return false;
+    const Operator& source = model_.operators[static_cast<std::size_t>(op_.sources.front())];
+    return source.kind == OperatorKind::LayerNorm || source.kind == OperatorKind::RmsNorm ||
+           (source.kind == OperatorKind::Activation &&
+            model_.modules[source.module.index()].class_name == "NewGELUActivation");
+  }
+  /// The input, and the bias, which is small. The weight's is TrainingWalk's, which keeps its copy.
+  void cast_input() {
+    if (reads_fp32()) forward("autocast_input", per_token(op_.inputs) * cast_);
+    if (autocast_ && op_.parameters.size() > 1)
+      forward("autocast_bias", Bytes(op_.outputs) * cast_);
   }
 
   /// Input and weight before the forward product, the gradient of the output before the others:
@@ -263,15 +312,17 @@ class CostModel {
     const std::int64_t square = 2 * kFp32;
     const std::int64_t mean = kFp32;
     const std::int64_t scale = 2 * kFp32;
-    const std::int64_t weight = 2 * element_;
-    forward("rms_norm", per_element(cast_ + square + mean + scale + cast_ + weight), 4);
+    const std::int64_t weight = 2 * stream_;
+    const std::int64_t cast = autocast_ ? 0 : cast_;
+    const int casts = cast > 0 ? 2 : 0;
+    forward("rms_norm", per_element(cast + square + mean + scale + cast + weight), 6 + casts);
     const std::int64_t scale_gradients = 2 * kFp32 + 3 * kFp32 + kFp32;
     const std::int64_t square_gradient = std::int64_t{3} * 2 * kFp32;
     const std::int64_t sum = 3 * kFp32;
     backward_input("rms_norm_gradient",
-                   per_element(weight + cast_ + scale_gradients + square_gradient + sum + cast_),
-                   7);
-    if (trains(false)) backward_weights("rms_norm_weight_gradient", per_element(4 * element_), 2);
+                   per_element(weight + cast + scale_gradients + square_gradient + sum + cast),
+                   12 + casts);
+    if (trains(false)) backward_weights("rms_norm_weight_gradient", per_element(4 * stream_), 2);
     cost_.saved = per_element(kFp32 + (trains(false) ? element_ : 0));
   }
 
@@ -296,10 +347,10 @@ class CostModel {
   /// One fused kernel of PyTorch each way; the weight's gradient reads input and gradient again.
   void layer_norm() {
     const Bytes statistics = per_token(2 * kStatistic);
-    forward("layer_norm", per_element(2 * element_) + statistics);
-    backward_input("layer_norm_gradient", per_element(3 * element_) + statistics);
+    forward("layer_norm", per_element(2 * stream_) + statistics);
+    backward_input("layer_norm_gradient", per_element(3 * stream_) + statistics);
     if (trains(false)) {
-      backward_weights("layer_norm_weight_gradient", per_element(2 * element_) + statistics);
+      backward_weights("layer_norm_weight_gradient", per_element(2 * stream_) + statistics);
     }
     if (!op_.saves_input) return;
     cost_.saved = cost_.input;
@@ -315,8 +366,8 @@ class CostModel {
       backward_input("rotary_gradient", per_element(2 * element_));
       return;
     }
-    forward("rotary", per_element(10 * element_), 5);
-    backward_input("rotary_gradient", per_element(15 * element_), 7);
+    forward("rotary", per_element(10 * element_), 2 * 5);
+    backward_input("rotary_gradient", per_element(15 * element_), 2 * 9);
   }
 
   void residual_add() {
@@ -325,8 +376,9 @@ class CostModel {
       backward_input("accumulate_gradient", per_element(element_), 0);
       return;
     }
-    forward("residual_add", per_element(3 * element_));
-    backward_input("accumulate_gradient", per_element(3 * element_));
+    forward("residual_add", per_element(2 * stream_ + element_));
+    backward_input("accumulate_gradient", per_element(3 * stream_));
+    if (autocast_) backward_input("autocast_gradient", per_element(cast_));  // the branch's
   }
 
   void scale() {
@@ -377,12 +429,25 @@ class CostModel {
 
   void activation() {
     if (!(op_.feeds_product && fuses_swiglu())) {  // else the product's kernel does it
-      forward("activation", per_element(2 * element_));
-      backward_input("activation_gradient", per_element(3 * element_));
+      const ElementwiseCode& code = elementwise_code();
+      // A power, and what is computed from it, is fp32 under autocast.
+      const std::int64_t value = code.class_name == "NewGELUActivation" ? stream_ : element_;
+      forward("activation", per_element(code.forward_values * value), code.forward);
+      backward_input("activation_gradient", per_element(code.backward_values * value),
+                     code.backward);
     }
     cost_.saved = cost_.input;
     write_over_saved();
     scale_gradient();
+  }
+
+  [[nodiscard]] const ElementwiseCode& elementwise_code() const {
+    if (fuses_dropout()) return kOneKernel;  // Megatron-LM's bias + GELU, Inductor's
+    const std::string& name = model_.modules[op_.module.index()].class_name;
+    const auto* const found =
+        std::find_if(std::begin(kElementwiseCodes), std::end(kElementwiseCodes),
+                     [&](const ElementwiseCode& code) { return code.class_name == name; });
+    return found == std::end(kElementwiseCodes) ? kOneKernel : *found;
   }
 
   [[nodiscard]] bool fuses_swiglu() const {
@@ -521,6 +586,8 @@ class CostModel {
   void attention() {
     // q (2h) and k, v (4 h_kv) stay; the output is the next Linear's input.
     cost_.saved = cost_.input;
+    if (batch_.kernels == ElementwiseKernels::Megatron) add_query_key_value_bias();
+    repeat_keys();
     if (attends_fused(attention_shape(), batch_)) {
       flash_attention();
     } else {
@@ -562,6 +629,21 @@ class CostModel {
     cost_.backward_workspace = per_token(shape.heads * shape.head_dim) * kFp32 + statistics;
   }
 
+  /// Megatron-LM's ColumnParallelLinear adds its bias in a kernel of its own: read, written.
+  void add_query_key_value_bias() { forward("query_key_value_bias", cost_.input * 2); }
+
+  /// Keys and values of grouped queries as one head for each query's, where the code does that
+  /// (repeat_kv of transformers and torchtitan, fms' expand and flatten): read and written;
+  /// backward sums each group.
+  void repeat_keys() {
+    const AttentionShape& shape = attention_shape();
+    const bool repeats = !attends_fused(shape, batch_) || batch_.repeats_keys;
+    if (!repeats || shape.kv_heads == 1 || shape.kv_heads == shape.heads) return;
+    const std::int64_t width = (shape.heads + shape.kv_heads) * (shape.head_dim + shape.value_dim);
+    forward("repeat_keys", per_token(width * element_), 2);
+    backward_input("repeat_keys_gradient", per_token(width * element_), 2);
+  }
+
   /// bmm, scale, mask, softmax, [dropout,] bmm on a matrix of scores; one number of scores a token
   /// is heads x sequence. The Llama family computes the softmax in fp32 and casts it back.
   void unfused_attention() {
@@ -571,46 +653,120 @@ class CostModel {
     const Bytes scores = score_elements(shape.heads);
     const std::int64_t rows = tokens_ * shape.heads;
     const std::int64_t matrices = batch_.micro_batch * shape.heads;
-    const bool fp32_softmax = shape.fp32_softmax && element_ != kFp32;
-    const std::int64_t softmax = fp32_softmax ? kFp32 : element_;
-    const std::int64_t cast = fp32_softmax ? cast_ : 0;
     const std::int64_t drop = batch_.dropout ? 2 * element_ + 1 : 0;
 
+    copy_operands();
     cost_.forward.push_back(
         gemm("attention_scores", rows, batch_.sequence, width, false, matrices));
-    const bool fused = fuses_dropout();
-    if (fused) {  // softmax in registers
-      forward("softmax", scores * (2 * element_));
-    } else {
-      forward("scale_and_mask", scores * (4 * element_), 2);
-      forward("softmax", scores * (element_ + softmax + cast), fp32_softmax ? 2 : 1);
-    }
+    mask_scores(scores);
     if (batch_.dropout) forward("attention_dropout", scores * drop);
     cost_.forward.push_back(
         gemm("attention_values", rows, values, batch_.sequence, false, matrices));
+    forward("merge_heads", cost_.output * 2);
 
+    if (!fuses_dropout()) backward_input("merge_heads", cost_.output * 2);
     cost_.backward_input.push_back(
         gemm("attention_values", rows, batch_.sequence, values, true, matrices));
     cost_.backward_input.push_back(
         gemm("attention_values", rows, values, batch_.sequence, true, matrices));
     if (batch_.dropout) backward_input("attention_dropout", scores * drop);
-    if (fused) {
-      backward_input("softmax", scores * (3 * element_));
-    } else {
-      backward_input("softmax", scores * (cast + 2 * softmax + element_), fp32_softmax ? 2 : 1);
-      backward_input("scale_and_mask", scores * (4 * element_), 2);
-    }
+    mask_gradient(scores);
     cost_.backward_input.push_back(
         gemm("attention_scores", rows, width, batch_.sequence, true, matrices));
     cost_.backward_input.push_back(
         gemm("attention_scores", rows, width, batch_.sequence, true, matrices));
+    join_gradients();
     // That of a position bias which all attentions of a stack read.
     if (op_.shares_input) backward_input("accumulate_gradient", scores * (3 * element_));
+    keep_scores(scores);
+  }
 
-    // Softmax; with dropout its mask and output, else the cast (if any): E5's 2 + 1 + 2 for GPT.
+  [[nodiscard]] bool casts_softmax() const {
+    return (attention_shape().fp32_softmax || autocast_) && element_ != kFp32;
+  }
+
+  /// Heads of q, k and v are not next to each other in memory: matmul copies each operand that is
+  /// no matrix with a constant stride between its heads, that is, of more than one sequence.
+  void copy_operands() {
+    if (fuses_dropout()) return;
+    if (batch_.micro_batch > 1) forward("head_copies", cost_.input * 2, 3);
+  }
+
+  /// Gradients of q, k and v into one of what they are parts of. Interleaved: three times zeros of
+  /// the whole, three copies of a third (of it read and written), two sums: (3 + 2 + 6) of the
+  /// whole.
+  void join_gradients() {
+    const bool split = attention_shape().packing == QueryKeyValue::Split ||
+                       batch_.kernels == ElementwiseKernels::Megatron;
+    if (is_compiled()) return;
+    if (batch_.micro_batch > 1 && !fuses_dropout()) {
+      backward_input("head_copies", cost_.input * 2, 3);
+    }
+    if (split) {
+      backward_input("join_gradients", cost_.input * 2);
+    } else if (attention_shape().packing == QueryKeyValue::Interleaved) {
+      backward_input("join_gradients", cost_.input * 11, 8);
+    }
+  }
+
+  /// Of the scores, bytes each: scaled (2 x), masked by `ScoreMask`, softmax.
+  void mask_scores(Bytes scores) {
+    if (fuses_dropout()) {  // in registers
+      forward("softmax", scores * (2 * element_));
+      return;
+    }
+    const std::int64_t scale = 2 * element_;
+    const std::int64_t softmax = casts_softmax() ? kFp32 : element_;
+    const std::int64_t cast = casts_softmax() ? cast_ : 0;
+    const int casts = casts_softmax() ? 1 : 0;
+    switch (attention_shape().mask) {
+      case ScoreMask::Added:
+        forward("scale_and_mask", scores * (scale + 2 * element_), 2);
+        forward("softmax", scores * (element_ + softmax + cast), 1 + casts);
+        return;
+      case ScoreMask::Selected:  // the mask's cast to bool and the number are kernels, but small
+        forward("scale_and_mask", scores * (scale + 2 * element_ + 1), 4);
+        forward("softmax", scores * (element_ + softmax + cast), 1 + casts);
+        return;
+      case ScoreMask::Filled:  // a cast, a copy of it, the fill; the softmax reads fp32
+        forward("scale_and_mask", scores * (cast + 2 * kFp32 + kFp32 + 1), 2 + casts);
+        forward("softmax", scores * (2 * kFp32 + cast), 1 + casts);
+        return;
+    }
+  }
+
+  void mask_gradient(Bytes scores) {
+    if (fuses_dropout()) {
+      backward_input("softmax", scores * (3 * element_));
+      return;
+    }
+    const std::int64_t scale = 2 * element_;
+    const std::int64_t softmax = casts_softmax() ? kFp32 : element_;
+    const std::int64_t cast = casts_softmax() ? cast_ : 0;
+    const int casts = casts_softmax() ? 1 : 0;
+    switch (attention_shape().mask) {
+      case ScoreMask::Added:  // the sum hands its gradient on
+        backward_input("softmax", scores * (cast + 2 * softmax + element_), 1 + casts);
+        backward_input("scale_and_mask", scores * scale);
+        return;
+      case ScoreMask::Selected:  // where() of the gradient and zero
+        backward_input("softmax", scores * (cast + 2 * softmax + element_), 1 + casts);
+        backward_input("scale_and_mask", scores * (scale + 2 * element_ + 1), 3);
+        return;
+      case ScoreMask::Filled:
+        backward_input("softmax", scores * (cast + 3 * kFp32), 1 + casts);
+        backward_input("scale_and_mask", scores * (2 * kFp32 + kFp32 + 1 + cast), 2 + casts);
+        return;
+    }
+  }
+
+  /// Softmax; with dropout its mask and output, else the cast (if any): E5's 2 + 1 + 2 for GPT.
+  void keep_scores(Bytes scores) {
+    const bool casts = attention_shape().fp32_softmax && element_ != kFp32;
+    const std::int64_t softmax = casts ? kFp32 : element_;
     std::int64_t kept = softmax;
     if (batch_.dropout) kept += 1 + element_;
-    if (!batch_.dropout && fp32_softmax) kept += element_;
+    if (!batch_.dropout && casts) kept += element_;
     cost_.saved += scores * kept;
     cost_.backward_workspace = scores * (softmax + element_);
   }
@@ -621,6 +777,8 @@ class CostModel {
   std::int64_t tokens_;
   std::int64_t element_;
   std::int64_t cast_;  ///< bytes an element that a cast to or from fp32 moves; 0 if there is none
+  bool autocast_;
+  std::int64_t stream_;  ///< bytes an element of what norms read and give, and of the sums
   OperatorCost cost_;
 };
 

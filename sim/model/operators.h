@@ -20,9 +20,36 @@
 /// scale, cast, weight: 36 B an element in bf16, not 4), rotary takes 10 x an element (not 2 x),
 /// SwiGLU 5 x forward and 9 x backward (not 3 and 5).
 ///
-/// **Launches** keep to the counts of kernels.md section 5, 25 forward and 50 backward for a Llama
-/// layer with flash attention, for which that section states its host times. A trace of the eager
-/// code has more and smaller kernels (8 rather than 4 in an RMSNorm, 10 rather than 5 in rotary).
+/// **Launches** are the kernels that the code launches. They were counted with a TorchDispatchMode
+/// in PyTorch 1.13 (each call but views and allocations; what differs on a GPU, dropout in one
+/// kernel and a slice's gradient in two, by hand) for layers written as transformers has them;
+/// between them go 1 to 2 calls that launch nothing (views), whose host time is part of a launch's:
+///
+/// | a layer, micro batch 2 (and 1) | forward | backward |
+/// |---|---|---|
+/// | Llama, flash, 16-bit | 38 | 75 |
+/// | GPT-2, dropout | 30 (27) | 45 (42) |
+/// | BERT, dropout | 23 (20) | 40 (37) |
+/// | BLOOM, 16-bit | 28 (25) | 57 (54) |
+/// | Megatron-LM's GPT, dropout | 15 | 26 |
+///
+/// | part of it | forward | backward |
+/// |---|---|---|
+/// | a Linear with bias, without | 1 | 3, 2 |
+/// | RMSNorm in 16-bit, in fp32; LayerNorm | 8, 6; 1 | 16, 14; 2 |
+/// | rotary of q and k | 10 | 18 |
+/// | fused attention | 1 | 3 |
+/// | attention of GPT-2, BERT, BLOOM | 12 (9), 10 (7), 11 (8) | 14 (11), 11 (8), 21 (18) |
+/// | attention of Megatron-LM, with the bias of q, k and v | 6 | 7 |
+/// | gelu_new, BloomGelu, others; SwiGLU | 8, 9, 1; 2 | 11, 18, 1; 3 |
+/// | dropout, addition | 1 | 1 |
+///
+/// Unfused attention of more than one sequence copies q, k and v (a head's rows are not next to
+/// each other), of any number its result; Megatron-LM's order of dimensions, sequence first, needs
+/// only the latter. How scores are masked (`ScoreMask`) and how q, k and v come out of one product
+/// (`QueryKeyValue`) is the family's; element-wise functions that are several kernels (gelu_new,
+/// BloomGelu, ...) are a table in the .cpp. What they keep for backward is not counted: `saved`
+/// holds their input alone, as E5 has it.
 ///
 /// **Saved** bytes follow what autograd keeps. A Llama layer with flash attention: E5's
 /// 12 h + 4 h_kv + 8 f + 4 a a token, and the 8 h that E5 adds for Hugging Face's RMSNorm, as that
@@ -77,7 +104,17 @@
 /// that make it: x + 1. What backward needs again is cast once. Kept tensors are counted as if they
 /// were not cast. TE's and torchao's delayed scaling saves the first pass (not modelled).
 ///
-/// Not modelled: copies that repeat k and v for grouped queries.
+/// **Grouped queries**: unfused attention, and fused if `BatchShape::repeats_keys`, gets copies
+/// with a head of keys and values for each of queries. They are moved and launched; memory counts
+/// the narrow ones.
+///
+/// **Autocast** (`BatchShape::autocast`: fp32 weights): norms, softmax and powers are computed in
+/// fp32, and so is the sum of fp32 and 16-bit that the residual stream is. Bytes follow, and a cast
+/// precedes each Linear whose input comes from one of them; `saved` does not follow (E5). Not for
+/// Compiled and Megatron, whose kernels cast as they read. Casts of weights and of their gradients
+/// are TrainingWalk's.
+///
+/// Not modelled: tables of positions and causal masks, made once a pass (some 20 small kernels).
 #pragma once
 
 #include <cstdint>
@@ -176,6 +213,8 @@ struct BatchShape {
   FlashVersion flash = FlashVersion::V2;  ///< if flash_attention
   MatrixUnits units = MatrixUnits::OfType;
   ModelCode code = ModelCode::Present;
+  bool autocast = false;      ///< fp32 weights under torch.autocast: see "Autocast" above
+  bool repeats_keys = false;  ///< fused attention is given a head of keys for each of queries
   [[nodiscard]] std::int64_t tokens() const { return micro_batch * sequence; }
 };
 

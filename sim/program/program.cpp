@@ -79,10 +79,10 @@ std::string_view to_string(OpKind kind) {
 }
 
 std::string_view to_string(HostWork work) {
-  constexpr std::array<std::string_view, 11> kNames = {
-      "host",         "kernel_launch", "backward_launch", "optimizer_launch", "collective_launch",
-      "module_hook",  "gradient_hook", "deepspeed_hook",  "event_record",     "module_call",
-      "step_overhead"};
+  constexpr std::array<std::string_view, 12> kNames = {
+      "host",        "kernel_launch", "backward_launch", "optimizer_launch", "collective_launch",
+      "module_hook", "gradient_hook", "deepspeed_hook",  "event_record",     "module_call",
+      "checkpoint",  "step_overhead"};
   return kNames[static_cast<std::size_t>(work)];
 }
 

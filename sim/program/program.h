@@ -58,6 +58,7 @@ enum class HostWork : std::uint8_t {
   DeepSpeedHook,     ///< one module hook of ZeRO-3 (C2)
   EventRecord,       ///< record or stream wait
   ModuleCall,        ///< nn.Module.__call__
+  Checkpoint,        ///< torch.utils.checkpoint of a block, once forward and once backward
   StepOverhead,      ///< Python of optimizer.step, zero_grad and the loop, once a step
 };
 

@@ -158,6 +158,7 @@ TrainingWalk::TrainingWalk(const Model& model, const Strategy& strategy, const B
       autocast_((strategy.framework == Framework::Single || strategy.framework == Framework::Ddp) &&
                 strategy.precision != Precision::Fp32 &&
                 strategy.ddp.parameter_dtype == Dtype::F32) {
+  batch_.autocast = autocast_;
   if (recomputes_blocks(strategy.checkpointing)) {
     // Under autocast embeddings and norms are fp32, and so is what is added to them.
     checkpoint_bytes_ = checkpoint_bytes(model, batch) * (autocast_ ? 2 : 1);
@@ -275,6 +276,9 @@ void TrainingWalk::handle(const TrainingEvent& event) {
       if (block_root && !event.recompute && model_.modules[event.module.index()].gradient_output) {
         checkpoints_[static_cast<std::size_t>(block)] = builder_.allocate(
             checkpoint_bytes_, MemoryClass::Activations, "checkpoint", kComputeStream, "E5");
+      }
+      if (block_root && model_.modules[event.module.index()].gradient_output) {
+        builder_.host({HostWork::Checkpoint}, "C12.1");
       }
       builder_.host({HostWork::ModuleCall}, "0.1");
       hooks_.pre_forward(event.module);

@@ -29,7 +29,7 @@ BloomConfig read_bloom_config(Config& config) {
   shape.vocab = config.vocab(250880);
   result.residual_after_norm = config.rare_flag("apply_residual_connection_post_layernorm");
   result.tied = config.flag_or("tie_word_embeddings", true);
-  config.assume("BloomGelu is one fused kernel");
+  config.assume("BloomGelu keeps its input alone");
   return result;
 }
 
@@ -88,7 +88,9 @@ class BloomLayout : public Layout {
                            .kv_heads = shape_.heads,
                            .head_dim = shape_.head_dim,
                            .value_dim = shape_.head_dim,
-                           .fused = false},
+                           .fused = false,
+                           .mask = ScoreMask::Filled,
+                           .packing = QueryKeyValue::Interleaved},
                           {y});
     assembler_.enter(path + ".attention_dropout", "Dropout", {y});
     assembler_.exit(y);

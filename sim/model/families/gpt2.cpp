@@ -39,7 +39,8 @@ Gpt2Config read_gpt2_config(Config& config, bool big_code) {
                 "found true, expected false: cross attention is not supported");
   }
   config.assume("attn_dropout is called, as in eager attention; fused attention does not call it");
-  config.assume(format("{} is one fused kernel", result.activation_class));
+  config.assume(
+      format("{} keeps its input alone, as one fused kernel would", result.activation_class));
   return result;
 }
 
@@ -131,7 +132,9 @@ class Gpt2Layout : public Layout {
                            .kv_heads = shape_.kv_heads,
                            .head_dim = shape_.head_dim,
                            .value_dim = shape_.head_dim,
-                           .fp32_softmax = config_.big_code},
+                           .fp32_softmax = config_.big_code,
+                           .mask = ScoreMask::Selected,
+                           .packing = QueryKeyValue::Split},
                           {y});
     assembler_.enter(path + ".attn_dropout", "Dropout", {y});
     assembler_.exit(y);

@@ -117,7 +117,9 @@ class GptNeoxLayout : public Layout {
     const Value y = assembler_.attend({.heads = shape_.heads,
                                        .kv_heads = shape_.heads,
                                        .head_dim = shape_.head_dim,
-                                       .value_dim = shape_.head_dim},
+                                       .value_dim = shape_.head_dim,
+                                       .mask = ScoreMask::Selected,
+                                       .packing = QueryKeyValue::Interleaved},
                                       {qk, qkv});
     return assembler_.exit(layers_.linear(path + ".dense", shape_.hidden, shape_.hidden, y));
   }

@@ -44,7 +44,8 @@ GptjConfig read_gptj_config(Config& config) {
   result.activation_class = config.activation_class("activation_function", "gelu_new");
   result.tied = config.flag_or("tie_word_embeddings", false);
   config.assume("attn_dropout is called, as in eager attention; fused attention does not call it");
-  config.assume(format("{} is one fused kernel", result.activation_class));
+  config.assume(
+      format("{} keeps its input alone, as one fused kernel would", result.activation_class));
   return result;
 }
 
@@ -105,7 +106,8 @@ class GptjLayout : public Layout {
     Value y = assembler_.attend({.heads = shape_.heads,
                                  .kv_heads = shape_.heads,
                                  .head_dim = shape_.head_dim,
-                                 .value_dim = shape_.head_dim},
+                                 .value_dim = shape_.head_dim,
+                                 .mask = ScoreMask::Selected},
                                 {qk, v});
     assembler_.enter(path + ".attn_dropout", "Dropout", {y});
     assembler_.exit(y);

@@ -41,7 +41,8 @@ void read_feed_forward(Config& config, T5Config& result) {
   std::string activation = result.gated ? stated.substr(prefix.size()) : stated;
   if (result.gated && activation == "gelu") activation = "gelu_new";
   result.activation_class = config.activation_class_of(key, activation);
-  if (activation == "gelu_new") config.assume("gelu_new is one fused kernel");
+  if (activation == "gelu_new")
+    config.assume("gelu_new keeps its input alone, as one fused kernel would");
 }
 
 T5Config read_t5_config(Config& config, const T5Family& family) {

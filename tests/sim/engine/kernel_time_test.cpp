@@ -301,21 +301,33 @@ TEST(KernelTime, LlamaLayerOnA100RunsAtTrainingRates) {
   EXPECT_LT(flops / seconds, 245e12);
 }
 
+// vTrain's GPT of Megatron-DeepSpeed with full checkpointing is 3.0 ms a layer longer for each
+// layer more, of micro batches of 1,024 tokens as of 2,048 (78.8 - 42.8 ms for 12 layers): the
+// host's. Forward twice, 15 launches and 9 modules; backward 26 launches, for each of 12 parameters
+// a hook and an addition; a checkpoint.
+TEST(HostTime, ACheckpointedMegatronLayerTakesThreeMilliseconds) {
+  const HostTimes times = default_host_times();
+  const auto of = [&](int count, HostWork work) { return count * host_time(times, work).count(); };
+  const double forward = of(15, HostWork::KernelLaunch) + of(9, HostWork::ModuleCall);
+  const double backward = of(26 + 12, HostWork::BackwardLaunch) + of(12, HostWork::GradientHook);
+  EXPECT_NEAR(2 * forward + backward + of(2, HostWork::Checkpoint), 3.0e-3, 0.3e-3);
+}
+
 // Section 5: a GPT layer takes 120-200 us of host forward (17 kernels, 10 module calls) and 250-400
-// us backward (30-40 kernels); training takes 5.5 times that: vTrain's GPT of 12 layers of 1024
-// with full checkpointing, 42.8 ms a micro batch of 1024 tokens, 3.6 ms a layer.
-TEST(HostTime, LayersTakeWhatEagerPytorchTakes) {
-  constexpr double kTraining = 5.5;
+// us backward (30-40 kernels) on a fast processor: published runs take 4.4 times that.
+TEST(HostTime, OfModelCodeIsAMultipleOfTheReference) {
+  constexpr double kModelCode = 4.4;
   const HostTimes times = default_host_times();
   const double forward =
       (17 * host_time(times, HostWork::KernelLaunch) + 10 * host_time(times, HostWork::ModuleCall))
           .count();
-  EXPECT_GE(forward, kTraining * 120e-6);
-  EXPECT_LE(forward, kTraining * 200e-6);
+  EXPECT_GE(forward, kModelCode * 120e-6);
+  EXPECT_LE(forward, kModelCode * 200e-6);
   const double backward = (35 * host_time(times, HostWork::BackwardLaunch)).count();
-  EXPECT_GE(backward, kTraining * 250e-6);
-  EXPECT_LE(backward, kTraining * 400e-6);
-  EXPECT_NEAR(2 * forward + backward, 3.6e-3, 0.6e-3);
+  EXPECT_GE(backward, kModelCode * 250e-6);
+  EXPECT_LE(backward, kModelCode * 400e-6);
+  // Optimizers' loops run at the reference's speed.
+  EXPECT_LT(host_time(times, HostWork::OptimizerLaunch), host_time(times, HostWork::KernelLaunch));
   EXPECT_EQ(host_time(times, HostWork::None), Seconds(0));
   EXPECT_EQ(times.launch_queue_depth, 1024);
 }

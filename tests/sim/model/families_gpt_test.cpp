@@ -327,7 +327,7 @@ TEST(Gptj, TakesBothNamesOfItsKeys) {
                   "tie_word_embeddings = false: not in the config, Hugging Face's default",
                   "attn_dropout is called, as in eager attention; fused attention does not "
                   "call it",
-                  "NewGELUActivation is one fused kernel"));
+                  "NewGELUActivation keeps its input alone, as one fused kernel would"));
 }
 
 TEST(Gptj, BadInput) {

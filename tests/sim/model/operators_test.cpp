@@ -156,8 +156,8 @@ TEST(OperatorCost, CompiledAdditionsArePartOfNorms) {
   EXPECT_EQ(launches(compiled.forward), 0);
 }
 
-// The scores of 4 heads: 16 x 8 x 4 = 512. GPT-2's, unfused: scale and mask 8 B, softmax 4 B;
-// Megatron's one kernel 4 B, backward 6 B.
+// GPT-2's, unfused: scaled 4 B, masked 4 B and a byte of the mask, softmax 4 B; backward 6 B,
+// masked 5 B, scaled 4 B. Megatron's one kernel 4 B, backward 6 B.
 TEST(OperatorCost, MegatronsSoftmax) {
   const Model model = load_model("gpt2");
   BatchShape batch = with_kernels(ElementwiseKernels::Megatron);
@@ -168,7 +168,8 @@ TEST(OperatorCost, MegatronsSoftmax) {
       if (op.kind != OperatorKind::Attention) continue;
       const OperatorCost cost = operator_cost(model, op, batch);
       for (const Kernel& kernel : backward ? cost.backward_input : cost.forward) {
-        if (kernel.kernel_class == KernelClass::Memory) sum += kernel.bytes;
+        const bool of_scores = kernel.name == "softmax" || kernel.name == "scale_and_mask";
+        if (of_scores) sum += kernel.bytes;
       }
       break;
     }
@@ -178,7 +179,59 @@ TEST(OperatorCost, MegatronsSoftmax) {
   EXPECT_EQ(softmax(false), Bytes(scores * 4));
   EXPECT_EQ(softmax(true), Bytes(scores * 6));
   batch.kernels = ElementwiseKernels::Eager;
-  EXPECT_EQ(softmax(false), Bytes(scores * (8 + 4)));
+  EXPECT_EQ(softmax(false), Bytes(scores * (9 + 4)));
+  EXPECT_EQ(softmax(true), Bytes(scores * (6 + 9)));
+}
+
+// Width 3072 of gpt2, T = 16, x = 2: 0.5 x 2, cube 2, times 2, plus x 3, times 2, tanh 2, plus 1 2,
+// product 3 = 18 x; backward 3 + 3 + 3 + 2 + 2 + 2 + 2 + 3 + 2 + 2 x 3 = 28 x. Fused 2 x and 3 x.
+TEST(OperatorCost, GeluNewIsEightKernels) {
+  const Model model = load_model("gpt2");
+  const OperatorCost eager = cost_of(model, "transformer.h.0.mlp.act");
+  const Bytes value = Bytes(16 * 3072 * 2);
+  EXPECT_EQ(total(eager.forward), value * 18);
+  EXPECT_EQ(total(eager.backward_input), value * 28);
+  EXPECT_EQ(launches(eager.forward), 8);
+  EXPECT_EQ(launches(eager.backward_input), 11);
+  EXPECT_EQ(eager.saved, value);
+  const OperatorCost fused =
+      cost_of(model, "transformer.h.0.mlp.act", with_kernels(ElementwiseKernels::Megatron));
+  EXPECT_EQ(total(fused.forward), value * 2);
+  EXPECT_EQ(total(fused.backward_input), value * 3);
+  // Under autocast a power is fp32, and what comes of it.
+  BatchShape autocast = kBatch;
+  autocast.autocast = true;
+  EXPECT_EQ(total(cost_of(model, "transformer.h.0.mlp.act", autocast).forward), value * 2 * 18);
+}
+
+// 4 heads of queries, 2 of keys and values, of 8: k and v, 2 x 2 x 8 values a token, become 2 x 4 x
+// 8; both are moved each way, 2 (16 + 16 + 32 + 32) = 192 B a token.
+TEST(OperatorCost, RepeatedKeysAreCopies) {
+  const Model model = small_llama();
+  BatchShape batch = kBatch;
+  const Bytes plain = total(sum_of(model, OperatorKind::Attention, batch).forward);
+  const Bytes back = total(sum_of(model, OperatorKind::Attention, batch).backward_input);
+  batch.repeats_keys = true;
+  const OperatorCost repeated = sum_of(model, OperatorKind::Attention, batch);
+  EXPECT_EQ(total(repeated.forward) - plain, Bytes(16 * 192));
+  EXPECT_EQ(total(repeated.backward_input) - back, Bytes(16 * 192));
+}
+
+// Autocast: LayerNorm reads and writes 4 B, each Linear behind one casts its input (6 B) and its
+// bias; the residual stream is fp32 and what is added to it is not: 4 + 2 + 4 B. T = 16, h = 768.
+TEST(OperatorCost, AutocastComputesNormsInFp32) {
+  const Model model = load_model("gpt2");
+  BatchShape batch = kBatch;
+  batch.autocast = true;
+  const std::int64_t elements = std::int64_t{16} * 768;
+  EXPECT_EQ(total(cost_of(model, "transformer.ln_f", batch).forward),
+            Bytes(elements * 8 + 16 * 2 * 4));
+  const OperatorCost qkv = cost_of(model, "transformer.h.0.attn.c_attn", batch);
+  EXPECT_EQ(qkv.forward[0].bytes, Bytes(elements * 6));
+  EXPECT_EQ(qkv.forward[1].bytes, Bytes(3 * 768 * 6));
+  EXPECT_EQ(qkv.saved, cost_of(model, "transformer.h.0.attn.c_attn").saved);
+  const OperatorCost projection = cost_of(model, "transformer.h.0.attn.c_proj", batch);
+  EXPECT_EQ(launches(projection.forward), 2);  // the bias and the product: its input is 16-bit
 }
 
 // V = 100, T = 16, bf16 logits cast to fp32 (6 B). Plain: log-softmax reads and writes fp32, 14 B;
