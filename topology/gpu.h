@@ -16,7 +16,11 @@ struct GpuSpec {
   Bytes memory;  ///< decimal GB of the product name as the framework reports them in GiB
   BytesPerSecond memory_bandwidth;
   Bytes l2;
-  int sm_count = 0;
+  int sm_count = 0;  ///< at least 1
+  /// Whose `sm_count` that is where this GPU's is not published: of those of its architecture the
+  /// one with the nearest peak in bf16. It enters how products and attention fill the SMs, and what
+  /// a collective's channels take of them. Empty: it is this GPU's own.
+  std::string sm_count_assumed;
   double power_limit = 0;  ///< W, of the whole board as it is sold
   BytesPerSecond nvlink;   ///< one direction, all links
   int nvlink_links = 0;

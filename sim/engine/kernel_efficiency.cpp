@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "sim/base/text.h"
@@ -156,6 +157,41 @@ constexpr Row kRows[] = {
 };
 // clang-format on
 
+/// cuBLAS sgemm, by compute capability up to which it holds.
+struct VectorUnits {
+  int last_capability;
+  double e0;             ///< at the clock of the datasheet's peak
+  double sm_watts;       ///< of an SM in them, at the reference clock; 0: not slowed
+  double tflops_per_sm;  ///< at the reference clock
+};
+// Volta, Turing (64 lanes an SM, one process): fitted to BERT-large in fp32 on 16 V100
+// (dsat-bert-large of validate/run_split.h), which 350 W do not slow: at most (350 - 52) W for 80
+// SMs. A100: as many lanes on a newer process; nothing says that its 400 W slow them.
+// From GA10x on (128 lanes, which the registers do not feed as well): 23.25 of 38.7 TFLOPS for
+// 4096 x 4096 x 4096 on RTX A6000, as sustained (siboehm.com, "How to optimize a CUDA matmul
+// kernel").
+constexpr VectorUnits kVectorUnits[] = {
+    {75, 0.93, 3.72, 16.4 / 80}, {80, 0.93, 0, 0}, {std::numeric_limits<int>::max(), 0.6, 0, 0}};
+
+const VectorUnits& vector_units(const GpuSpec& gpu) {
+  return *std::find_if(
+      std::begin(kVectorUnits), std::end(kVectorUnits),
+      [&](const VectorUnits& units) { return gpu.compute_capability <= units.last_capability; });
+}
+
+/// What the board's power leaves of a clock at which `gpu` computes `tflops`: the header's formula.
+double clock_left(const GpuSpec& gpu, double tflops, double sm_watts, double tflops_per_sm) {
+  const double clock = tflops / gpu.sm_count / tflops_per_sm;
+  const double full = sm_watts * gpu.sm_count * clock * clock * clock;
+  return std::min(1.0, std::cbrt((1 - kIdlePower) * gpu.power_limit / full));
+}
+
+double vector_efficiency(const GpuSpec& gpu, bool loaded) {
+  const VectorUnits& units = vector_units(gpu);
+  if (!loaded || units.sm_watts <= 0) return units.e0;
+  return units.e0 * clock_left(gpu, gpu.fp32.tflops(), units.sm_watts, units.tflops_per_sm);
+}
+
 /// Share of its matmul rate (MAMF) that the A100 reaches in attention: 160 / 271.2 and 185 / 271.2.
 constexpr double kAttentionShare64 = 0.59;
 constexpr double kAttentionShare128 = 0.68;
@@ -242,16 +278,21 @@ double matrix_peak(const GpuSpec& gpu, Dtype dtype) {
   return gpu.fp32.per_second();  // bf16 before Ampere too
 }
 
+bool on_vector_units(const GpuSpec& gpu, Dtype dtype) {
+  const FlopsPerSecond tensor = dtype == Dtype::Bf16  ? gpu.bf16
+                                : dtype == Dtype::F16 ? gpu.fp16
+                                                      : FlopsPerSecond(0);
+  return tensor.per_second() <= 0;
+}
+
 double reference_peak(const GpuSpec& gpu) {
   return matrix_peak(gpu, gpu.bf16.per_second() > 0 ? Dtype::Bf16 : Dtype::F16);
 }
 
 double sustained_clock(const GpuSpec& gpu) {
   const Chip& chip = row_of(gpu).chip;
-  if (chip.sm_watts <= 0 || gpu.power_limit <= 0 || gpu.sm_count <= 0) return chip.clock;
-  const double clock = reference_peak(gpu) * 1e-12 / gpu.sm_count / chip.tflops_per_sm;
-  const double full = chip.sm_watts * gpu.sm_count * clock * clock * clock;
-  return std::min(1.0, std::cbrt((1 - kIdlePower) * gpu.power_limit / full));
+  if (chip.sm_watts <= 0 || gpu.power_limit <= 0) return chip.clock;
+  return clock_left(gpu, reference_peak(gpu) * 1e-12, chip.sm_watts, chip.tflops_per_sm);
 }
 
 KernelEfficiency kernel_efficiency(const GpuSpec& gpu, KernelRegime regime) {
@@ -270,6 +311,7 @@ KernelEfficiency kernel_efficiency(const GpuSpec& gpu, KernelRegime regime) {
   result.fp32_accumulate = kFp32Accumulate;
   result.unaligned = kUnaligned;
   result.fp8_e0 = share * (row.fp8 > 0 ? row.fp8 : best);
+  result.vector_e0 = vector_efficiency(gpu, regime == KernelRegime::Training);
   if (has_measured_products(row)) {
     result.measured = measured_products_b200();
     result.measured_e0 = kMeasuredE0;
@@ -309,6 +351,10 @@ std::string efficiency_note(const GpuSpec& gpu, const Calibration& calibration) 
   }
   note += format("; memory at {:.0f} % of {:g} GB/s ({})", efficiency.memory * 100,
                  gpu.memory_bandwidth.gb_per_second(), efficiency.source);
+  if (!gpu.sm_count_assumed.empty()) {
+    note += format("; {} SMs as {} has, since its own number is not published", gpu.sm_count,
+                   gpu.sm_count_assumed);
+  }
   if (const CalibratedKernels* measured = measured_for(gpu, calibration)) {
     note +=
         format("; products and attention as measured on {} ({})", measured->gpu, calibration.file);

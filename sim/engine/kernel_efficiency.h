@@ -18,8 +18,10 @@
 /// two boards of one chip the one that is clocked higher needs more power. Dynamic power is taken
 /// as f V^2 with V proportional to f. w is one number a family (`kFamilies` in the .cpp).
 ///
-/// Products on tensor cores are the only kernels that are slowed so; what streams memory draws
-/// less.
+/// Products are the only kernels that are slowed so; what streams memory draws less.
+///
+/// Products on **vector units** (fp32 without TF32; bf16 before Ampere) run at `vector_e0` of the
+/// fp32 peak, with a w of their own; no alignment slows them.
 ///
 /// **Attention** and **memory**: see kernel_time.h.
 ///
@@ -59,6 +61,7 @@ struct KernelEfficiency {
   double fp32_accumulate = 1;  ///< of products that add to an fp32 matrix in memory
   double unaligned = 1;        ///< of products whose rows are not aligned to 16 bytes
   double fp8_e0 = 0;           ///< as gemm_e0, of fp8's peak
+  double vector_e0 = 0;        ///< as gemm_e0, of fp32's peak on vector units
   std::span<const MeasuredProduct> measured;   ///< what corrects the formula; empty: nothing does
   double measured_e0 = 0;                      ///< gemm_e0 of the GPU that they were measured on
   AttentionEfficiency flash1, flash2, flash3;  ///< by FlashVersion
@@ -93,5 +96,8 @@ enum class KernelRegime {
 /// fp16's before Ampere. 0: not published.
 [[nodiscard]] double matrix_peak(const GpuSpec& gpu, Dtype dtype);
 [[nodiscard]] double reference_peak(const GpuSpec& gpu);
+/// Whether matrix products of this type run on vector units, for the GPU's tensor cores do not take
+/// it.
+[[nodiscard]] bool on_vector_units(const GpuSpec& gpu, Dtype dtype);
 
 }  // namespace zerosim
