@@ -324,7 +324,7 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   append(report.assumptions, memory_assumptions(program));
   if (uses_host_memory(program)) report.assumptions.push_back(host_memory_note(cluster));
   for (const std::string& kind : gpu_kinds(cluster)) {
-    report.assumptions.push_back(efficiency_note(gpu_spec(kind), experiment.calibration));
+    report.assumptions.push_back(efficiency_note(gpu_in_use(cluster, kind), experiment.calibration));
   }
   append(report.assumptions, calibration_notes(experiment.calibration, cluster, program));
   report.time = split_critical_step(program, timeline);

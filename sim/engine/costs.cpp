@@ -35,7 +35,7 @@ Costs::Costs(const Cluster& cluster, const EngineOptions& options)
     host_[work] = host_time(options.host, static_cast<HostWork>(work));
   }
   for (const std::string& kind : gpu_kinds(cluster)) {
-    gpus_[kind].efficiency = calibrated_efficiency(gpu_spec(kind), options.calibration);
+    gpus_[kind].efficiency = calibrated_efficiency(gpu_in_use(cluster, kind), options.calibration);
   }
 }
 
