@@ -40,7 +40,10 @@ Costs::Costs(const Cluster& cluster, const EngineOptions& options)
 }
 
 Seconds Costs::host_pass(const HostPass& pass, int ranks) const {
-  return host_pass_time(options_.host, pass, cluster_.node.host_memory_bandwidth, ranks);
+  const NodeTemplate& node = cluster_.node;
+  const int cores = node.host_cores > 0 ? std::max(1, node.host_cores / ranks) : 0;
+  const int threads = options_.host_threads > 0 ? options_.host_threads : cores;
+  return host_pass_time(options_.host, pass, {node.host_memory_bandwidth, ranks, threads});
 }
 
 Bytes Costs::copy_load(const Copy& copy) const {

@@ -170,9 +170,9 @@ void Zero3Step::update_on_host(const SubGroup& group, Adam& adam) {
   scale_on_host(builder_, group.elements, "C8.6");
   adam.step();
   const Bytes low = Bytes(group.elements) * bytes_;
-  const HostPass cast{"cast_weights", Bytes(group.elements) * kFp32 + low};
-  if (weights_on_host_) {
-    builder_.host_pass(cast, "C8.8");
+  const HostPass cast{"cast_weights", Bytes(group.elements) * kFp32 + low, low};
+  if (weights_on_host_) {  // into memory that is there
+    builder_.host_pass({cast.name, cast.bytes, Bytes(0)}, "C8.8");
     return;
   }
   BufferId pageable = builder_.allocate_on_host(low, MemoryClass::TemporaryBuffers, "cast_weights",

@@ -166,6 +166,16 @@ TEST(Zero3Offload, TheStepIsTheHosts) {
                                 "cpu_adam 84", "cast_weights 18", "up 6", "wait"));
 }
 
+// The copy of the weights in pageable memory is got from the system anew in each step: 2 S bytes.
+TEST(Zero3Offload, TheCastGoesIntoFreshMemory) {
+  const Program program = test::build(test::chain({10}), offloaded(), 4);
+  const std::vector<HostPass>& passes = program.ranks.front().host_passes;
+  ASSERT_EQ(passes.size(), 3U);
+  EXPECT_EQ(passes[1].fresh, Bytes(0));
+  EXPECT_EQ(passes[2].name, "cast_weights");
+  EXPECT_EQ(passes[2].fresh, Bytes(6));
+}
+
 // Twin-Flow: two sub-groups, ratio 0.5: the first stays on the GPU, with its fp32 gradient.
 TEST(Zero3Offload, ARatioLeavesSubGroupsOnTheGpu) {
   Strategy strategy = offloaded();
