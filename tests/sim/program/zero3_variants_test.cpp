@@ -176,6 +176,23 @@ TEST(Zero3Offload, TheCastGoesIntoFreshMemory) {
   EXPECT_EQ(passes[2].fresh, Bytes(6));
 }
 
+// bf16_master_weights_and_grads and bf16_optimizer_states: 2 bytes each of master, moments and the
+// flat gradient, S = 10; Adam moves 14 S; nothing is cast.
+TEST(Zero3, Bf16States) {
+  Strategy strategy = bare();
+  strategy.bf16_states = true;
+  const Program program = test::build(test::chain({40}), strategy, 4);
+  const std::vector<std::string> buffers = test::buffers_at(program, MemoryPlace::Device);
+  for (const char* buffer :
+       {"master_weights 20", "exp_avg 20", "exp_avg_sq 20", "flat_gradients 20"}) {
+    EXPECT_THAT(buffers, Contains(buffer));
+  }
+  EXPECT_THAT(buffers, Not(Contains(HasSubstr("fp32_gradients"))));
+  EXPECT_THAT(buffers, Not(Contains(HasSubstr("partition_clone"))));
+  EXPECT_THAT(test::events(program, "C8.4"),
+              ElementsAre("flatten 40", "scale 40", "adam_fused 140", "copy_to_weights 40"));
+}
+
 // Twin-Flow: two sub-groups, ratio 0.5: the first stays on the GPU, with its fp32 gradient.
 TEST(Zero3Offload, ARatioLeavesSubGroupsOnTheGpu) {
   Strategy strategy = offloaded();
