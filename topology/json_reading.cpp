@@ -45,7 +45,7 @@ double watts(JsonObject& object, const std::string& key) {
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
   if (error != std::errc() || (unit != "W" && unit != " W") || !std::isfinite(value)) {
-    object.fail(key, format("found \"{}\", expected watts, for example \"500W\"", text));
+    object.fail(key, format(R"(found "{}", expected watts, for example "500W")", text));
   }
   return value;
 }
