@@ -18,11 +18,14 @@
 ///       preset             a preset's name
 ///       gpu              ? another GPU with the same links and architecture
 ///       gpu_memory       ? as below
+///       gpu_power_limit  ? as below
 ///       intra            ? {ring_bandwidth}
 ///       nics, host       ? as below; only the keys that are given replace something
 ///                          or spelled out:
 ///       gpu                a name of data/gpus.csv, "A100-SXM4-80"
 ///       gpu_memory       ? total of one GPU as the framework reports it = the GPU's
+///       gpu_power_limit  ? what an operator allows a GPU (`nvidia-smi -pl`), "500W" = the board's;
+///                          it lowers the clock of matrix products (kernel_efficiency.h)
 ///       gpus               GPUs of one node
 ///       intra.kind         "nvswitch", "nvlink-mesh" (every pair linked alike),
 ///                          "pcie" (direct GPU to GPU below one switch),
@@ -37,7 +40,7 @@
 ///                          generation, cores ?, cpu ? = "intel" ("amd", "arm"), pcie ? = by PCIe
 ///                          generation}
 ///                          or drawn, as `zerosim topo import` writes it (node_graph_file.h):
-///       gpu, gpu_memory, host   as above
+///       gpu, gpu_memory, gpu_power_limit, host   as above
 ///       gpus             ? must be as many as the graph lists
 ///       intra            ? {kind ? = by the links of the GPUs that a job uses (`intra_by_links`),
 ///                          nvlink ?, pcie ?, ring_bandwidth ?}
@@ -195,6 +198,7 @@ struct NodeTemplate {
   BytesPerSecond nic_bandwidth;          ///< peak, one NIC, one direction
   double nic_efficiency = 1.0;           ///< achieved / peak (topologies.md section 1)
   NetworkKind network{};                 ///< counts if there are NICs
+  double gpu_power_limit = 0;            ///< W that an operator allows; 0: the board's
   BytesPerSecond host_link;              ///< PCIe host <-> one GPU, achieved
   Bytes host_memory;                     ///< 0: not known
   BytesPerSecond host_memory_bandwidth;  ///< peak, all sockets; 0: not known

@@ -230,6 +230,7 @@ Cluster build(Description description) {
   cluster.name = description.name;
   cluster.node = make_node(description.node.machine, description.gpus_per_node);
   cluster.node.gpu_memory = description.node.gpu_memory;
+  cluster.node.gpu_power_limit = description.node.gpu_power_limit;
   cluster.nodes = description.nodes;
   cluster.gpus_per_node = description.gpus_per_node;
   cluster.price_per_gpu_hour = description.price_per_gpu_hour;

@@ -19,7 +19,7 @@ struct Row {
   double memory_gib;
   double memory_gbps;
   double l2_mib;
-  int sm_count;
+  int sm_count;  ///< 0: not published
   double power;  ///< limit of the board, W
   double nvlink_gbps;
   int nvlink_links;
@@ -131,10 +131,30 @@ GpuSpec spec_of(const Row& row) {
   return spec;
 }
 
+/// Of those of its architecture whose SMs are published the one with the nearest peak.
+const Row& nearest_with_sms(const Row& row) {
+  const Row* nearest = nullptr;
+  for (const Row& other : kRows) {
+    if (other.sm_count == 0 || other.compute_capability / 10 != row.compute_capability / 10) {
+      continue;
+    }
+    const auto distance = [&](const Row& of) { return std::abs(of.bf16 - row.bf16); };
+    if (nearest == nullptr || distance(other) < distance(*nearest)) nearest = &other;
+  }
+  ZS_CHECK(nearest != nullptr, "a GPU of an architecture whose SMs nobody has published");
+  return *nearest;
+}
+
 std::vector<GpuSpec> all_specs() {
   std::vector<GpuSpec> specs;
   specs.reserve(kRows.size());
-  for (const Row& row : kRows) specs.push_back(spec_of(row));
+  for (const Row& row : kRows) {
+    GpuSpec& spec = specs.emplace_back(spec_of(row));
+    if (row.sm_count > 0) continue;
+    const Row& relative = nearest_with_sms(row);
+    spec.sm_count = relative.sm_count;
+    spec.sm_count_assumed = relative.name;
+  }
   return specs;
 }
 

@@ -16,8 +16,13 @@ struct GpuSpec {
   Bytes memory;  ///< decimal GB of the product name as the framework reports them in GiB
   BytesPerSecond memory_bandwidth;
   Bytes l2;
-  int sm_count = 0;
+  int sm_count = 0;  ///< at least 1
+  /// Whose `sm_count` that is where this GPU's is not published: of those of its architecture the
+  /// one with the nearest peak in bf16. It enters how products and attention fill the SMs, and what
+  /// a collective's channels take of them. Empty: it is this GPU's own.
+  std::string sm_count_assumed;
   double power_limit = 0;  ///< W, of the whole board as it is sold
+  double power_cap = 0;    ///< W that an operator allows it; 0: power_limit
   BytesPerSecond nvlink;   ///< one direction, all links
   int nvlink_links = 0;
   int pcie_generation = 0;
@@ -25,6 +30,9 @@ struct GpuSpec {
   int compute_capability = 0;  ///< 70, 80, 86, 89, 90, 100
   std::string source;
 };
+
+/// Share of `power_limit` that does not depend on the SMs' clock: memory, links, leakage.
+inline constexpr double kIdlePower = 0.15;
 
 /// Rows of data/gpus.csv that are not simulated: GPUs that are not NVIDIA's.
 [[nodiscard]] const std::vector<std::string>& unsupported_gpus();

@@ -1,6 +1,9 @@
 #include "topology/json_reading.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <system_error>
 
 #include "sim/base/text.h"
 
@@ -33,6 +36,18 @@ BytesPerSecond positive_rate(JsonObject& object, const std::string& key) {
   const BytesPerSecond rate = object.bytes_per_second(key);
   if (rate.per_second() <= 0) object.fail(key, "found a rate of 0, expected a positive one");
   return rate;
+}
+
+double watts(JsonObject& object, const std::string& key) {
+  const std::string text = object.string(key);
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  if (error != std::errc() || (unit != "W" && unit != " W") || !std::isfinite(value)) {
+    object.fail(key, format(R"(found "{}", expected watts, for example "500W")", text));
+  }
+  return value;
 }
 
 double share_of_one(JsonObject& object, const std::string& key) {

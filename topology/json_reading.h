@@ -32,6 +32,9 @@ void expect_keys(JsonObject& object, std::initializer_list<const char*> known);
 /// A rate above 0.
 [[nodiscard]] BytesPerSecond positive_rate(JsonObject& object, const std::string& key);
 
+/// Watts: "500W", "500 W".
+[[nodiscard]] double watts(JsonObject& object, const std::string& key);
+
 /// A number above 0 and at most 1.
 [[nodiscard]] double share_of_one(JsonObject& object, const std::string& key);
 

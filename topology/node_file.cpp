@@ -35,8 +35,8 @@ class NodeReader {
   NodeReader(JsonObject node, std::string name) : node_(std::move(node)), name_(std::move(name)) {}
 
   NodeDescription read() {
-    expect_keys(node_,
-                {"preset", "gpu", "gpus", "gpu_memory", "intra", "graph", "nccl", "nics", "host"});
+    expect_keys(node_, {"preset", "gpu", "gpus", "gpu_memory", "gpu_power_limit", "intra", "graph",
+                        "nccl", "nics", "host"});
     drawn_ = node_.has("graph");
     if (node_.has("preset")) {
       read_preset_node();
@@ -44,6 +44,7 @@ class NodeReader {
       read_spelled_out_node();
     }
     if (node_.has("gpu_memory")) read_gpu_memory();
+    if (node_.has("gpu_power_limit")) read_gpu_power_limit();
     if (node_.has("nccl")) read_channels(node_.object("nccl"));
     if (node_.has("nics")) read_nics(node_.object("nics"));
     check_nic_ports();
@@ -60,6 +61,21 @@ class NodeReader {
     if (description_.gpu_memory <= Bytes()) {
       node_.fail("gpu_memory", "found no memory, expected more than 0 bytes");
     }
+  }
+
+  void read_gpu_power_limit() {
+    const GpuSpec& gpu = gpu_spec(machine().gpu);
+    const double limit = watts(node_, "gpu_power_limit");
+    const double idle = kIdlePower * gpu.power_limit;
+    const double most = 2 * gpu.power_limit;  // more is a slip
+    if (limit <= idle || limit > most) {
+      node_.fail("gpu_power_limit",
+                 format("found {:g} W, expected more than {:g} W, which {} needs besides its SMs, "
+                        "and at most {:g} W, twice the board's",
+                        limit, idle, gpu.name, most),
+                 "out_of_range");
+    }
+    description_.gpu_power_limit = limit;
   }
 
   // A preset with other figures.

@@ -18,6 +18,7 @@ struct NodeDescription {
   Machine machine;
   std::optional<BytesPerSecond> ring_bandwidth;
   Bytes gpu_memory;            ///< 0: the GPU's
+  double gpu_power_limit = 0;  ///< W; 0: the board's
   bool preset_network = true;  ///< the NICs are those of the machine's preset
   std::vector<std::string> assumptions;
 };

@@ -233,6 +233,12 @@ void check_selected(const char* what, const std::vector<int>& listed, int count)
   }
 }
 
+GpuSpec gpu_in_use(const Cluster& cluster, const std::string& kind) {
+  GpuSpec gpu = gpu_spec(kind);
+  if (kind == cluster.node.gpu) gpu.power_cap = cluster.node.gpu_power_limit;
+  return gpu;
+}
+
 std::vector<std::string> gpu_kinds(const Cluster& cluster) {
   std::vector<std::string> kinds{cluster.node.gpu};
   for (const GpuPerturbation& entry : cluster.perturbations.gpus) {

@@ -50,6 +50,9 @@ struct UnevenRanks {
 /// Kinds of GPUs in the cluster, the template's first, each once.
 [[nodiscard]] std::vector<std::string> gpu_kinds(const Cluster& cluster);
 
+/// The datasheet of one of them, with what an operator allows it: the template's kind alone.
+[[nodiscard]] GpuSpec gpu_in_use(const Cluster& cluster, const std::string& kind);
+
 /// `part` of a link of capacity `nominal` (bytes per second).
 /// \throws ConfigError  if that is nothing; `what` names the link.
 [[nodiscard]] double left_of(const LinkPart& part, double nominal, const char* what);

@@ -339,6 +339,7 @@ Experiment experiment_of(const ExperimentInputs& inputs, Model model) {
     assumptions.push_back(std::move(told));
   }
   experiment.alloc_conf = settings.alloc_conf;
+  experiment.host_threads = settings.host_threads;
   experiment.load_dtype = inputs.model.load_dtype;
   assumptions.insert(assumptions.end(), settings.assumptions.begin(), settings.assumptions.end());
   return experiment;

@@ -234,6 +234,7 @@ Cluster cluster_of(const Cells& cells, std::vector<std::string>& assumptions) {
 struct Types {
   Precision compute = Precision::Bf16;
   Dtype weights = Dtype::F32;      ///< of weights and optimizer states
+  bool bf16_states = false;        ///< of DeepSpeed: master weights, their gradients, moments
   std::optional<Dtype> reduction;  ///< of gradients, where stated
 };
 
@@ -249,9 +250,7 @@ Types types_of(const std::string& words, Precision unsaid, const GpuSpec& gpu,
                                                                   : " with fp32 master weights"));
     return types;
   }
-  if (words.starts_with("bf16 master")) {
-    throw NoRun{"16-bit master weights of DeepSpeed are not simulated"};
-  }
+  types.bf16_states = words.starts_with("bf16 master");
   if (has(words, "fp32 reduce")) types.reduction = Dtype::F32;
   if (words.starts_with("pure bf16")) {
     types.weights = Dtype::Bf16;
@@ -334,6 +333,14 @@ Offload offload_of(const std::string& words) {
   return offload;
 }
 
+/// What DeepSpeed does with the optimizer's states.
+struct StateWords {
+  Offload offload;
+  bool bf16_states = false;
+};
+constexpr std::string_view kBf16States =
+    R"(, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true)";
+
 /// Kernels and loss that the notes, or the words on the peak, name.
 void read_kernels(const std::string& notes, BatchShape& batch) {
   const bool liger_loss = has_any(notes, {"Liger fused linear cross-entropy", "kernels-liger"});
@@ -401,6 +408,9 @@ class RunReader {
     if (batch.dropout) tell("dropout is on, as by default there");
     read_attention(batch);
     read_matrix_units(batch);
+    if (has_any(cells_.text("notes"), {"power limited", "power-limited"})) {
+      tell("the source says that power was limited, not to what: the limit of the board as sold");
+    }
     read_kernels(cells_.text("notes") + "; " + cells_.text("peak_memory_kind"), batch);
     if (compiles()) {
       batch.kernels = ElementwiseKernels::Compiled;
@@ -468,8 +478,10 @@ class RunReader {
     const Offload offload = offload_of(cells_.text("offload"));
     const TrainingFlags flags = flags_of(types);
     const int world = run_.experiment.cluster.world_size();
-    if (is_stage_0(name)) return deepspeed("zero0", flags, offload, world);
-    if (name.starts_with("zero")) return zero(name, flags, offload, world);
+    const StateWords words{offload, types.bf16_states};
+    if (is_stage_0(name)) return deepspeed("zero0", flags, words, world);
+    if (name.starts_with("zero")) return zero(name, flags, words, world);
+    if (types.bf16_states) throw NoRun{format("bf16 states are not simulated with {}", name)};
     const bool fsdp = name.starts_with("fsdp") || name == "hsdp";
     const bool offloads = offload.optimizer || offload.parameters;
     if (offloads && !fsdp) throw NoRun{format("offload is not simulated with {}", name)};
@@ -533,9 +545,9 @@ class RunReader {
   }
 
   /// ZeRO of DeepSpeed, or of those that have the same parts in their own way.
-  Strategy zero(const std::string& name, const TrainingFlags& flags, const Offload& offload,
+  Strategy zero(const std::string& name, const TrainingFlags& flags, const StateWords& words,
                 int world) {
-    Strategy strategy = deepspeed(name, flags, offload, world);
+    Strategy strategy = deepspeed(name, flags, words, world);
     switch (habits_.library) {
       case TrainingLibrary::MegatronBridge:
       case TrainingLibrary::LlmC:
@@ -555,21 +567,22 @@ class RunReader {
     return strategy;
   }
 
-  Strategy deepspeed(const std::string& name, const TrainingFlags& flags, const Offload& offload,
+  Strategy deepspeed(const std::string& name, const TrainingFlags& flags, const StateWords& words,
                      int world) {
     const auto device = [](bool cpu) {
       return cpu ? R"({"device": "cpu", "pin_memory": true})" : R"({"device": "none"})";
     };
     std::string zero = format(R"("stage": {})", name.substr(4));
-    if (offload.optimizer) zero += format(R"(, "offload_optimizer": {})", device(true));
-    if (offload.parameters) zero += format(R"(, "offload_param": {})", device(true));
+    if (words.offload.optimizer) zero += format(R"(, "offload_optimizer": {})", device(true));
+    if (words.offload.parameters) zero += format(R"(, "offload_param": {})", device(true));
     const std::string text =
         format(R"({{"zero_optimization": {{{}}}, "train_micro_batch_size_per_gpu": {}, )"
                R"("gradient_accumulation_steps": {}, "optimizer": {{"type": "AdamW"}}{}}})",
                zero, *flags.micro_batch, *flags.grad_accum,
                flags.precision == Precision::Fp32
                    ? ""
-                   : format(R"(, "{}": {{"enabled": true}})", to_string(*flags.precision)));
+                   : format(R"(, "{}": {{"enabled": true{}}})", to_string(*flags.precision),
+                            words.bf16_states ? kBf16States : ""));
     TrainingFlags own = flags;
     own.optimizer.reset();  // DeepSpeed makes FusedAdam or CPUAdam of it
     own.config_as = ConfigMode::Auto;

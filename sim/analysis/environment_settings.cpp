@@ -1,8 +1,10 @@
 #include "sim/analysis/environment_settings.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "sim/analysis/nccl_environment.h"
@@ -84,7 +86,6 @@ std::vector<std::string> unused_sentences(const Environment& environment) {
   tell("not known of NCCL, so not used", [](const std::string& name) {
     return name.starts_with(kNccl) && !is_known_to_nccl(name) && meant(name).empty();
   });
-  tell("not used yet", [](const std::string& name) { return name == kThreads; });
   return told;
 }
 
@@ -98,6 +99,31 @@ void read_alloc_conf(const EnvironmentVariable& variable, EnvironmentSettings& s
   settings.warnings = settings.alloc_conf.warnings;
   settings.assumptions.push_back(
       format("allocator: {}={}, from {}", variable.name, variable.value, variable.where.file));
+}
+
+/// "8", or "8,2" of nested levels.
+int number_of_threads(const EnvironmentVariable& variable) {
+  const std::string first = variable.value.substr(0, variable.value.find(','));
+  int threads = 0;
+  const char* end = first.data() + first.size();
+  const auto [rest, error] = std::from_chars(first.data(), end, threads);
+  if (error != std::errc() || rest != end || threads < 1) {
+    throw ConfigError(variable.where,
+                      format("{}: found \"{}\", expected a whole number of at least "
+                             "1",
+                             variable.name, variable.value));
+  }
+  return threads;
+}
+
+void read_threads(const EnvironmentVariable& variable, EnvironmentSettings& settings) {
+  if (variable.needs_expansion) {
+    settings.assumptions.push_back(
+        format("environment: {}=\"{}\" is not used: only a shell can expand it", variable.name,
+               variable.value));
+    return;
+  }
+  settings.host_threads = number_of_threads(variable);
 }
 
 }  // namespace
@@ -122,6 +148,8 @@ EnvironmentSettings environment_settings(const Environment& environment) {
                                         to_string(newer->named), kNewerAllocConf, kAllocConf),
                                  newer->named});
   }
+  const EnvironmentVariable* threads = environment.find(kThreads);
+  if (threads != nullptr) read_threads(*threads, settings);
   EnvironmentSettings names = environment_names(environment);
   std::move(names.warnings.begin(), names.warnings.end(), std::back_inserter(settings.warnings));
   std::move(names.assumptions.begin(), names.assumptions.end(),

@@ -5,9 +5,10 @@
 /// caching allocator. Where both are set the first counts: PyTorch looks for it first
 /// (c10/core/AllocatorConfig.cpp, AcceleratorAllocatorConfig::instance), or knows no other.
 ///
-/// NCCL_* variables change a cluster (nccl_environment.h); those that change none are listed here,
-/// and OMP_NUM_THREADS, which is not used. All others are passed over in silence, since an
-/// environment holds hundreds; unless one is a misspelling of a name known here.
+/// OMP_NUM_THREADS is what a rank's passes over host memory run on (host_time.h); of a list of
+/// nested levels the first counts. NCCL_* variables change a cluster (nccl_environment.h); those
+/// that change none are listed here. All others are passed over in silence, since an environment
+/// holds hundreds; unless one is a misspelling of a name known here.
 #pragma once
 
 #include <string>
@@ -21,6 +22,7 @@ namespace zerosim {
 
 struct EnvironmentSettings {
   AllocConf alloc_conf;
+  int host_threads = 0;                  ///< OMP_NUM_THREADS; 0: not set, or only a shell knows
   std::vector<std::string> assumptions;  ///< what was taken, and what is not used yet
   std::vector<Warning> warnings;         ///< misspelt names; those of the allocator's options
 };
@@ -29,8 +31,9 @@ struct EnvironmentSettings {
 /// no allocator.
 [[nodiscard]] EnvironmentSettings environment_names(const Environment& environment);
 
-/// \throws ConfigError  at the option of the allocator that is wrong; at a value that only a shell
-///                      could expand.
+/// \throws ConfigError  at the option of the allocator that is wrong; at a number of threads that
+/// is
+///                      none; at an allocator's value that only a shell could expand.
 [[nodiscard]] EnvironmentSettings environment_settings(const Environment& environment);
 
 }  // namespace zerosim

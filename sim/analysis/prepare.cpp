@@ -138,6 +138,7 @@ PreparedStrategy prepare(const Experiment& experiment, const Strategy& strategy,
 EngineOptions engine_options(const Experiment& experiment) {
   EngineOptions options;
   options.calibration = experiment.calibration;
+  options.host_threads = experiment.host_threads;
   return options;
 }
 

@@ -45,13 +45,25 @@ double recomputation(const Model& model, const Strategy& strategy, const BatchSh
   return 1 + repeated / model_flops_per_token(model, batch.sequence).count();
 }
 
-std::string host_memory_note(const Cluster& cluster) {
+/// "8 threads (OMP_NUM_THREADS)"
+std::string host_threads_in_words(const Experiment& experiment) {
+  if (experiment.host_threads > 0) return format("{} (OMP_NUM_THREADS)", experiment.host_threads);
+  const bool known = experiment.cluster.node.host_cores > 0;
+  return format("{}, since OMP_NUM_THREADS is not given (torchrun then sets 1)",
+                known ? "its share of the cores" : "as many as it takes");
+}
+
+std::string host_memory_note(const Experiment& experiment) {
   const HostTimes times = default_host_times();
+  const NodeTemplate& node = experiment.cluster.node;
   return format(
       "passes over host memory (CPU Adam): {:.1f} % of {:g} GB/s a node ({}), shared evenly by its "
-      "ranks; copies of pageable memory run at {:.0f} % of the rate of pinned ones",
-      times.memory_efficiency * 100, cluster.node.host_memory_bandwidth.gb_per_second(),
-      cluster.node.host_memory_source, times.pageable_copy * 100);
+      "ranks, and {:g} GB/s a thread; threads of a rank: {}; fresh pages come at {:g} GB/s; copies "
+      "of pageable memory run at {:.0f} % of the rate of pinned ones",
+      times.memory_efficiency * 100, node.host_memory_bandwidth.gb_per_second(),
+      node.host_memory_source, times.thread_bandwidth.gb_per_second(),
+      host_threads_in_words(experiment), times.first_touch.gb_per_second(),
+      times.pageable_copy * 100);
 }
 
 /// "A100-SXM4-80", or "12 x A100-SXM4-80 and 4 x H100-SXM".
@@ -322,9 +334,10 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
   add_least(experiment, strategy, options, prepared.ranks, report.memory);
   report.verdict = verdict_of(report.memory);
   append(report.assumptions, memory_assumptions(program));
-  if (uses_host_memory(program)) report.assumptions.push_back(host_memory_note(cluster));
+  if (uses_host_memory(program)) report.assumptions.push_back(host_memory_note(experiment));
   for (const std::string& kind : gpu_kinds(cluster)) {
-    report.assumptions.push_back(efficiency_note(gpu_spec(kind), experiment.calibration));
+    report.assumptions.push_back(
+        efficiency_note(gpu_in_use(cluster, kind), experiment.calibration));
   }
   append(report.assumptions, calibration_notes(experiment.calibration, cluster, program));
   report.time = split_critical_step(program, timeline);

@@ -147,6 +147,7 @@ struct Experiment {
   BatchShape batch;        ///< micro_batch is replaced by each strategy's
   Routing routing{};       ///< of models with experts
   AllocConf alloc_conf{};  ///< PYTORCH_CUDA_ALLOC_CONF of every rank
+  int host_threads = 0;    ///< OMP_NUM_THREADS of every rank; 0: not set
   /// Type of the checkpoint as each rank loads it; unset: that of the model in training.
   std::optional<Dtype> load_dtype{};
   Calibration calibration{};  ///< of collectives; empty: the model

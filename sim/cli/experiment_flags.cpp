@@ -491,6 +491,7 @@ GivenExperiment required_experiment(const ExperimentFlags& flags) {
     find_measured_clusters(experiment.calibration, found, !flags.environment.empty());
   }
   experiment.alloc_conf = std::move(environment.alloc_conf);
+  experiment.host_threads = environment.host_threads;
   std::move(environment.assumptions.begin(), environment.assumptions.end(),
             std::back_inserter(given.assumptions));
   given.warnings = std::move(environment.warnings);

@@ -35,12 +35,15 @@ Costs::Costs(const Cluster& cluster, const EngineOptions& options)
     host_[work] = host_time(options.host, static_cast<HostWork>(work));
   }
   for (const std::string& kind : gpu_kinds(cluster)) {
-    gpus_[kind].efficiency = calibrated_efficiency(gpu_spec(kind), options.calibration);
+    gpus_[kind].efficiency = calibrated_efficiency(gpu_in_use(cluster, kind), options.calibration);
   }
 }
 
 Seconds Costs::host_pass(const HostPass& pass, int ranks) const {
-  return host_pass_time(options_.host, pass, cluster_.node.host_memory_bandwidth, ranks);
+  const NodeTemplate& node = cluster_.node;
+  const int cores = node.host_cores > 0 ? std::max(1, node.host_cores / ranks) : 0;
+  const int threads = options_.host_threads > 0 ? options_.host_threads : cores;
+  return host_pass_time(options_.host, pass, {node.host_memory_bandwidth, ranks, threads});
 }
 
 Bytes Costs::copy_load(const Copy& copy) const {

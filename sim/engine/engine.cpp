@@ -17,14 +17,10 @@ namespace zerosim {
 namespace {
 
 std::vector<int> sm_counts(const Cluster& cluster) {
-  std::vector<int> counts;
-  for (const std::string& kind : gpu_kinds(cluster)) {
-    counts.push_back(gpu_spec(kind).sm_count);
-    if (counts.back() < 1) {
-      throw SimulationError(
-          format("the number of SMs of GPU \"{}\" is not published: it cannot be simulated", kind));
-    }
-  }
+  const auto kinds = gpu_kinds(cluster);
+  std::vector<int> counts(kinds.size());
+  std::transform(kinds.begin(), kinds.end(), counts.begin(),
+                 [](const std::string& kind) { return gpu_spec(kind).sm_count; });
   return counts;
 }
 

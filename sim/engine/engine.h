@@ -70,6 +70,9 @@ constexpr int kMostRankClasses = 65'535;
 
 struct EngineOptions {
   HostTimes host = default_host_times();
+  /// Threads of a rank in a pass over host memory (OMP_NUM_THREADS); 0: its share of the node's
+  /// cores, where these are known.
+  int host_threads = 0;
   /// \name Room: SimGrid seals the platform at the first run. There is room for at least what the
   /// first run needs.
   ///@{

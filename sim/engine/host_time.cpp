@@ -1,5 +1,7 @@
 #include "sim/engine/host_time.h"
 
+#include <algorithm>
+
 namespace zerosim {
 
 namespace {
@@ -63,10 +65,17 @@ HostTimes default_host_times() {
   // (estimate).
   times.step_overhead = Seconds(500e-6);
   times.launch_queue_depth = 1024;  // zero_schedule.md 0.2
-  // CPU Adam reaches 60 to 75 % of DRAM's peak (kernels.md section 1; topologies.md section 1 gives
-  // 75 to 85 % for plain copies). The middle: 4.9 G parameters a second on 8 channels of DDR4-3200,
-  // 28 bytes each; 4 to 5 G are reported.
-  times.memory_efficiency = 0.675;
+  // CPU Adam of 1, 2, 4, 8 and 10 G parameters takes 0.22, 0.51, 1.03, 2.41 and 2.57 s on the two
+  // sockets of a DGX-2, 12 channels of DDR4-2666 (ZeRO-Offload, USENIX ATC 2021, table 4): 28 bytes
+  // each, 127, 110, 109, 93 and 109 of 256 GB/s, 0.43 in the mean. Seven concurrent streams on two
+  // sockets without binding; plain copies reach more (topologies.md section 1).
+  times.memory_efficiency = 0.43;
+  // A core has 10 to 16 misses of 64 bytes in flight for 70 to 100 ns, and prefetchers: 10 to 15
+  // GB/s on servers (estimate).
+  times.thread_bandwidth = BytesPerSecond(12e9);
+  // A fault of a page of 4 KiB takes some 0.5 us with its zeroing, and the threads of a process
+  // wait for each other at its page tables (estimate).
+  times.first_touch = BytesPerSecond(8e9);
   // The driver stages pageable memory through pinned buffers of its own. NVIDIA's "How to Optimize
   // Data Transfers in CUDA C/C++" shows 43 % of the pinned rate on one machine and 95 % on another;
   // faster links lose more to the staging copy (estimate).
@@ -74,9 +83,12 @@ HostTimes default_host_times() {
   return times;
 }
 
-Seconds host_pass_time(const HostTimes& times, const HostPass& pass, BytesPerSecond peak,
-                       int ranks) {
-  return pass.bytes / BytesPerSecond(peak.per_second() * times.memory_efficiency / ranks);
+Seconds host_pass_time(const HostTimes& times, const HostPass& pass, const HostMemory& memory) {
+  double rate = memory.peak.per_second() * times.memory_efficiency / memory.ranks;
+  const double of_threads = memory.threads * times.thread_bandwidth.per_second();
+  if (of_threads > 0) rate = std::min(rate, of_threads);
+  const bool faults = times.first_touch.per_second() > 0;
+  return pass.bytes / BytesPerSecond(rate) + (faults ? pass.fresh / times.first_touch : Seconds(0));
 }
 
 Seconds host_time(const HostTimes& times, HostWork work) {

@@ -35,23 +35,36 @@ struct HostTimes {
   Seconds module_call;
   Seconds checkpoint;  ///< of a block: half of what its forward and backward take beside launches
   Seconds step_overhead;
-  int launch_queue_depth;        ///< unstarted launches after which the host blocks (rule 0.2)
-  double memory_efficiency = 1;  ///< of peak host memory bandwidth, in a pass of all threads
-  double pageable_copy = 1;      ///< rate of a copy of pageable memory over that of a pinned one
+  int launch_queue_depth;           ///< unstarted launches after which the host blocks (rule 0.2)
+  double memory_efficiency = 1;     ///< of peak host memory bandwidth, in a pass of all threads
+  BytesPerSecond thread_bandwidth;  ///< that one thread draws in a pass; 0: no bound
+  BytesPerSecond first_touch;       ///< at which a process is given fresh pages; 0: no bound
+  double pageable_copy = 1;         ///< rate of a copy of pageable memory over that of a pinned one
 };
 
 [[nodiscard]] HostTimes default_host_times();
 [[nodiscard]] Seconds host_time(const HostTimes& times, HostWork work);
 
-/// Time of a pass over host memory while each of `ranks` ranks of the node is in one: they share
-/// its bandwidth evenly,
+/// What the ranks of a node share.
+struct HostMemory {
+  BytesPerSecond peak;  ///< of the whole node
+  int ranks = 1;        ///< of the node
+  int threads = 0;      ///< of a rank (OMP_NUM_THREADS); 0: as many as it takes
+};
+
+/// Time of a pass over host memory while each rank of the node is in one: they share its bandwidth
+/// evenly, and a rank draws no more than its threads can,
 ///
-///     t = bytes x ranks / (peak x memory_efficiency)
+///     t = bytes / min(peak x memory_efficiency / ranks, threads x thread_bandwidth)
+///         + fresh / first_touch
 ///
-/// Not modelled: a bound by arithmetic or by too few threads (OMP_NUM_THREADS), memory of another
-/// socket, and what copies between host and device draw from host memory meanwhile.
-/// \param peak  of the whole node.
+/// fresh: memory that the pass has just got from the system, which maps and zeroes each page of 4
+/// KiB when it is first written. PyTorch does not keep large blocks of ordinary host memory, so a
+/// temporary is fresh in each step.
+///
+/// Not modelled: a bound by arithmetic, more threads than cores, memory of another socket, huge
+/// pages, and what copies between host and device draw from host memory meanwhile.
 [[nodiscard]] Seconds host_pass_time(const HostTimes& times, const HostPass& pass,
-                                     BytesPerSecond peak, int ranks);
+                                     const HostMemory& memory);
 
 }  // namespace zerosim

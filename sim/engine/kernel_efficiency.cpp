@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "sim/base/text.h"
@@ -19,8 +20,6 @@ constexpr double kFp32Accumulate = 0.95;
 /// A feed-forward width of 10922 against those next to it that 16 divides, 272.7 of 395 TFLOPS on
 /// H100 (ml-engineering, sweep of d_ff).
 constexpr double kUnaligned = 0.69;
-/// Share of the board's power that does not depend on the SMs' clock: memory, links, leakage.
-constexpr double kIdlePower = 0.15;
 /// Of a full mask at which half the rate is reached, over that of a causal one, whose diagonal
 /// blocks are half wasted: FlashAttention-2's figures of 512 tokens.
 constexpr double kFullMaskS0 = 0.4;
@@ -67,6 +66,7 @@ constexpr double kHopperPeak = 989;  // TFLOPS that kHopperFlash3 is of
 /// One chip: what its SMs draw.
 struct Chip {
   double sm_watts;       ///< of an SM in products, at the clock of `reference_peak`; 0: not known
+  double fp8_watts;      ///< the same in fp8
   double tflops_per_sm;  ///< at the reference clock
   double clock;          ///< where sm_watts is not known: taken as this
   const char* source;
@@ -74,18 +74,22 @@ struct Chip {
 
 // A100: SimuMax's A100-PCIe products, at 300 W, are not slowed against MAMF and neither are
 // Azure's of 10,000 warm-up runs on A100-SXM4 (0.94 of MAMF): at most (300 - 45) W for 108 SMs.
-constexpr Chip kGa100{2.36, 312.0 / 108, 1, "not limited by 300 W (SimuMax A100-PCIe)"};
+constexpr Chip kGa100{2.36, 2.36, 312.0 / 108, 1, "not limited by 300 W (SimuMax A100-PCIe)"};
 // H100: llm-foundry's runs of one node with s <= 4096 need 0.749 of MAMF (spec/kernels.md section
 // 6), which is 0.788 of 0.95 MAMF, at 700 W: 595 W / (132 x 0.788^3).
-constexpr Chip kGh100{9.21, 989.0 / 132, 1,
+// In fp8 cuBLASLt reaches 1377 TFLOPS of random data in 10,000 warm-up runs on H100 and 1366 on
+// H200 (Azure), more than 0.95 of MAMF: not slowed, so at most 595 W for 132 SMs.
+constexpr double kHopperFp8Watts = 595.0 / 132;
+constexpr Chip kGh100{9.21, kHopperFp8Watts, 989.0 / 132, 1,
                       "595 W for 132 SMs at 0.788 of the clock (llm-foundry)"};
 // B200: the fit to SimuMax's products gives 0.512 of peak, 0.695 of 0.95 MAMF, at 1000 W: 850 W /
 // (148 x 0.695^3).
 constexpr double kMeasuredE0 = 0.512;
-constexpr Chip kGb100{17.1, 2250.0 / 148, 1,
+// In fp8 as Hopper's share of that in bf16 (estimate).
+constexpr Chip kGb100{17.1, 17.1 * kHopperFp8Watts / 9.21, 2250.0 / 148, 1,
                       "850 W for 148 SMs at 0.695 of the clock (SimuMax B200)"};
 // No product under load is published: the mean of A100 and H100.
-constexpr Chip kOther{0, 0, 0.89, "clock under load: estimate"};
+constexpr Chip kOther{0, 0, 0, 0.89, "clock under load: estimate"};
 
 /// Efficiencies of GPUs whose name begins with `name`, the first row that fits.
 ///
@@ -155,6 +159,47 @@ constexpr Row kRows[] = {
      "estimate: 0.75 of peak, attention at half the A100's share of matmul rate"},
 };
 // clang-format on
+
+/// cuBLAS sgemm, by compute capability up to which it holds.
+struct VectorUnits {
+  int last_capability;
+  double e0;             ///< at the clock of the datasheet's peak
+  double sm_watts;       ///< of an SM in them, at the reference clock; 0: not slowed
+  double tflops_per_sm;  ///< at the reference clock
+};
+// Volta, Turing (64 lanes an SM, one process): fitted to BERT-large in fp32 on 16 V100
+// (dsat-bert-large of validate/run_split.h), which 350 W do not slow: at most (350 - 52) W for 80
+// SMs. A100: as many lanes on a newer process; nothing says that its 400 W slow them.
+// From GA10x on (128 lanes, which the registers do not feed as well): 23.25 of 38.7 TFLOPS for
+// 4096 x 4096 x 4096 on RTX A6000, as sustained (siboehm.com, "How to optimize a CUDA matmul
+// kernel").
+constexpr VectorUnits kVectorUnits[] = {
+    {75, 0.93, 3.72, 16.4 / 80}, {80, 0.93, 0, 0}, {std::numeric_limits<int>::max(), 0.6, 0, 0}};
+
+const VectorUnits& vector_units(const GpuSpec& gpu) {
+  return *std::find_if(
+      std::begin(kVectorUnits), std::end(kVectorUnits),
+      [&](const VectorUnits& units) { return gpu.compute_capability <= units.last_capability; });
+}
+
+/// W that are left to the SMs.
+double sm_power(const GpuSpec& gpu) {
+  const double limit = gpu.power_cap > 0 ? gpu.power_cap : gpu.power_limit;
+  return limit - kIdlePower * gpu.power_limit;
+}
+
+/// What the board's power leaves of a clock at which `gpu` computes `tflops`: the header's formula.
+double clock_left(const GpuSpec& gpu, double tflops, double sm_watts, double tflops_per_sm) {
+  const double clock = tflops / gpu.sm_count / tflops_per_sm;
+  const double full = sm_watts * gpu.sm_count * clock * clock * clock;
+  return std::min(1.0, std::cbrt(sm_power(gpu) / full));
+}
+
+double vector_efficiency(const GpuSpec& gpu, bool loaded) {
+  const VectorUnits& units = vector_units(gpu);
+  if (!loaded || units.sm_watts <= 0) return units.e0;
+  return units.e0 * clock_left(gpu, gpu.fp32.tflops(), units.sm_watts, units.tflops_per_sm);
+}
 
 /// Share of its matmul rate (MAMF) that the A100 reaches in attention: 160 / 271.2 and 185 / 271.2.
 constexpr double kAttentionShare64 = 0.59;
@@ -242,16 +287,38 @@ double matrix_peak(const GpuSpec& gpu, Dtype dtype) {
   return gpu.fp32.per_second();  // bf16 before Ampere too
 }
 
+bool on_vector_units(const GpuSpec& gpu, Dtype dtype) {
+  const FlopsPerSecond tensor = dtype == Dtype::Bf16  ? gpu.bf16
+                                : dtype == Dtype::F16 ? gpu.fp16
+                                                      : FlopsPerSecond(0);
+  return tensor.per_second() <= 0;
+}
+
 double reference_peak(const GpuSpec& gpu) {
   return matrix_peak(gpu, gpu.bf16.per_second() > 0 ? Dtype::Bf16 : Dtype::F16);
 }
 
-double sustained_clock(const GpuSpec& gpu) {
+namespace {
+
+/// \param sm_watts  of an SM in such products
+double sustained_clock_at(const GpuSpec& gpu, double sm_watts) {
   const Chip& chip = row_of(gpu).chip;
-  if (chip.sm_watts <= 0 || gpu.power_limit <= 0 || gpu.sm_count <= 0) return chip.clock;
-  const double clock = reference_peak(gpu) * 1e-12 / gpu.sm_count / chip.tflops_per_sm;
-  const double full = chip.sm_watts * gpu.sm_count * clock * clock * clock;
-  return std::min(1.0, std::cbrt((1 - kIdlePower) * gpu.power_limit / full));
+  if (gpu.power_limit <= 0) return chip.clock;
+  if (sm_watts <= 0) {  // of an estimate it takes the cube root of what an operator takes away
+    const double left = sm_power(gpu) / ((1 - kIdlePower) * gpu.power_limit);
+    return std::min(1.0, chip.clock * std::cbrt(left));
+  }
+  return clock_left(gpu, reference_peak(gpu) * 1e-12, sm_watts, chip.tflops_per_sm);
+}
+
+}  // namespace
+
+double sustained_clock(const GpuSpec& gpu) {
+  return sustained_clock_at(gpu, row_of(gpu).chip.sm_watts);
+}
+
+double sustained_fp8_clock(const GpuSpec& gpu) {
+  return sustained_clock_at(gpu, row_of(gpu).chip.fp8_watts);
 }
 
 KernelEfficiency kernel_efficiency(const GpuSpec& gpu, KernelRegime regime) {
@@ -262,14 +329,15 @@ KernelEfficiency kernel_efficiency(const GpuSpec& gpu, KernelRegime regime) {
                           : row.matmul;
   // SimuMax's products on B200 are those of a GPU under load already.
   const bool loaded = regime == KernelRegime::Training || has_measured_products(row);
-  const double share = kShareOfBest * (loaded ? sustained_clock(gpu) : 1);
+  const auto share = [&](double clock) { return kShareOfBest * (loaded ? clock : 1); };
   KernelEfficiency result;
-  result.gemm_e0 = share * best;
+  result.gemm_e0 = share(sustained_clock(gpu)) * best;
   result.gemm_k0 = row.k0;
   result.p64 = row.p64;
   result.fp32_accumulate = kFp32Accumulate;
   result.unaligned = kUnaligned;
-  result.fp8_e0 = share * (row.fp8 > 0 ? row.fp8 : best);
+  result.fp8_e0 = share(sustained_fp8_clock(gpu)) * (row.fp8 > 0 ? row.fp8 : best);
+  result.vector_e0 = vector_efficiency(gpu, regime == KernelRegime::Training);
   if (has_measured_products(row)) {
     result.measured = measured_products_b200();
     result.measured_e0 = kMeasuredE0;
@@ -305,10 +373,17 @@ std::string efficiency_note(const GpuSpec& gpu, const Calibration& calibration) 
   std::string note = format("kernels of {}: products at up to {:.1f} TFLOP/s", gpu.name,
                             efficiency.gemm_e0 * reference_peak(gpu) * 1e-12);
   if (clock < 1 && gpu.power_limit > 0) {
-    note += format(", {:g} W leaving {:.0f} % of the clock", gpu.power_limit, clock * 100);
+    const bool capped = gpu.power_cap > 0;
+    note +=
+        format(", {:g} W{} leaving {:.0f} % of the clock", capped ? gpu.power_cap : gpu.power_limit,
+               capped ? " (gpu_power_limit)" : "", clock * 100);
   }
   note += format("; memory at {:.0f} % of {:g} GB/s ({})", efficiency.memory * 100,
                  gpu.memory_bandwidth.gb_per_second(), efficiency.source);
+  if (!gpu.sm_count_assumed.empty()) {
+    note += format("; {} SMs as {} has, since its own number is not published", gpu.sm_count,
+                   gpu.sm_count_assumed);
+  }
   if (const CalibratedKernels* measured = measured_for(gpu, calibration)) {
     note +=
         format("; products and attention as measured on {} ({})", measured->gpu, calibration.file);

@@ -10,21 +10,23 @@
 /// A100-PCIe shapes: 0.774 / 0.811. MAMF is that of a GPU that is given one product; in training
 /// the clock falls until the power drawn is what the board may draw:
 ///
-///     clock = min(1, cbrt((W - W_idle) / W_full)),   W_idle = 0.15 W,   W_full = w n_SM (p /
-///     p_0)^3
+///     clock = min(1, cbrt((W - W_idle) / W_full)),   W_full = w n_SM (p / p_0)^3
 ///
-/// W: power limit of the board; w: what an SM draws in products at the family's reference clock;
+/// W: power limit of the board as it is sold, or what an operator has lowered it to (power_cap);
+/// W_idle: 0.15 of the former; w: what an SM draws in products at the family's reference clock;
 /// p = peak / n_SM, which is proportional to the clock that the datasheet's peak is stated for: of
 /// two boards of one chip the one that is clocked higher needs more power. Dynamic power is taken
-/// as f V^2 with V proportional to f. w is one number a family (`kFamilies` in the .cpp).
+/// as f V^2 with V proportional to f. w is one number a chip, and another in fp8, whose MAMF is a
+/// smaller share of its peak (`Chip` in the .cpp).
 ///
-/// Products on tensor cores are the only kernels that are slowed so; what streams memory draws
-/// less.
+/// Products are the only kernels that are slowed so; what streams memory draws less.
+///
+/// Products on **vector units** (fp32 without TF32; bf16 before Ampere) run at `vector_e0` of the
+/// fp32 peak, with a w of their own; no alignment slows them.
 ///
 /// **Attention** and **memory**: see kernel_time.h.
 ///
-/// Not modelled: differences between GPUs of one kind (up to 5 % in a node), temperature, power
-/// limits that an operator has lowered.
+/// Not modelled: differences between GPUs of one kind (up to 5 % in a node), temperature.
 #pragma once
 
 #include <span>
@@ -59,6 +61,7 @@ struct KernelEfficiency {
   double fp32_accumulate = 1;  ///< of products that add to an fp32 matrix in memory
   double unaligned = 1;        ///< of products whose rows are not aligned to 16 bytes
   double fp8_e0 = 0;           ///< as gemm_e0, of fp8's peak
+  double vector_e0 = 0;        ///< as gemm_e0, of fp32's peak on vector units
   std::span<const MeasuredProduct> measured;   ///< what corrects the formula; empty: nothing does
   double measured_e0 = 0;                      ///< gemm_e0 of the GPU that they were measured on
   AttentionEfficiency flash1, flash2, flash3;  ///< by FlashVersion
@@ -88,10 +91,15 @@ enum class KernelRegime {
 
 /// Share of the datasheet's clock at which products run in training: the formula above.
 [[nodiscard]] double sustained_clock(const GpuSpec& gpu);
+/// The same of products in fp8, whose w is about half.
+[[nodiscard]] double sustained_fp8_clock(const GpuSpec& gpu);
 
 /// Peak of matrix products with fp32 accumulation, and what `kernel_efficiency` refers to: bf16's,
 /// fp16's before Ampere. 0: not published.
 [[nodiscard]] double matrix_peak(const GpuSpec& gpu, Dtype dtype);
 [[nodiscard]] double reference_peak(const GpuSpec& gpu);
+/// Whether matrix products of this type run on vector units, for the GPU's tensor cores do not take
+/// it.
+[[nodiscard]] bool on_vector_units(const GpuSpec& gpu, Dtype dtype);
 
 }  // namespace zerosim

@@ -41,10 +41,22 @@ bool is_aligned(const Kernel& kernel) {
   return fits(inner) && fits(kernel.n);
 }
 
-/// What an ideal shape runs at.
-double product_rate(const Kernel& kernel, const GpuSpec& gpu, const KernelEfficiency& efficiency) {
+/// Whether it runs on vector units, for lack of tensor cores that take its type.
+bool is_vector_product(const Kernel& kernel, const GpuSpec& gpu) {
+  switch (kernel.units) {
+    case MatrixUnits::Fp8:
+      return false;
+    case MatrixUnits::Tf32:
+      return on_vector_units(gpu, kernel.dtype) && gpu.tf32.per_second() <= 0;
+    case MatrixUnits::OfType:
+      break;
+  }
+  return on_vector_units(gpu, kernel.dtype);
+}
+
+/// What an ideal shape runs at on tensor cores.
+double tensor_rate(const Kernel& kernel, const GpuSpec& gpu, const KernelEfficiency& efficiency) {
   const double accumulate = kernel.fp32_accumulate ? efficiency.fp32_accumulate : 1;
-  const double own = matrix_peak(gpu, kernel.dtype);
   switch (kernel.units) {
     case MatrixUnits::Fp8:
       if (gpu.fp8.per_second() > 0) return efficiency.fp8_e0 * gpu.fp8.per_second() * accumulate;
@@ -52,11 +64,19 @@ double product_rate(const Kernel& kernel, const GpuSpec& gpu, const KernelEffici
           format("GPU \"{}\" has no fp8 products, which {} needs", gpu.name, kernel.name));
     case MatrixUnits::Tf32:
       if (kernel.dtype != Dtype::F32) break;
-      return efficiency.gemm_e0 * std::max(gpu.tf32.per_second(), peak_or_fail(gpu, kernel, own));
+      return efficiency.gemm_e0 * gpu.tf32.per_second();
     case MatrixUnits::OfType:
       break;
   }
-  return efficiency.gemm_e0 * peak_or_fail(gpu, kernel, own) * accumulate;
+  const double peak = peak_or_fail(gpu, kernel, matrix_peak(gpu, kernel.dtype));
+  return efficiency.gemm_e0 * peak * accumulate;
+}
+
+/// What slows products of some shapes on tensor cores alone.
+double tensor_factors(const Kernel& kernel, const GpuSpec& gpu,
+                      const KernelEfficiency& efficiency) {
+  return (is_aligned(kernel) ? 1 : efficiency.unaligned) *
+         measured_factor(kernel.m, kernel.n, kernel.k, kernel.layout, gpu.sm_count, efficiency);
 }
 
 Seconds gemm_time(const Kernel& kernel, const GpuSpec& gpu, const KernelEfficiency& efficiency) {
@@ -66,14 +86,15 @@ Seconds gemm_time(const Kernel& kernel, const GpuSpec& gpu, const KernelEfficien
   if (flops <= 0) {
     return Seconds(0);
   }
-  double rate = product_rate(kernel, gpu, efficiency);
+  const bool vector = is_vector_product(kernel, gpu);
+  double rate = vector ? efficiency.vector_e0 * peak_or_fail(gpu, kernel, gpu.fp32.per_second())
+                       : tensor_rate(kernel, gpu, efficiency);
   if (product > 0) {
     const double matrices = flops / (product * std::max(1, kernel.launches));
     rate *= gemm_shape_efficiency(kernel.m, kernel.n, kernel.k,
                                   std::max<std::int64_t>(1, std::llround(matrices)), gpu.sm_count,
                                   efficiency);
-    if (!is_aligned(kernel)) rate *= efficiency.unaligned;
-    rate *= measured_factor(kernel.m, kernel.n, kernel.k, kernel.layout, gpu.sm_count, efficiency);
+    if (!vector) rate *= tensor_factors(kernel, gpu, efficiency);
   }
   return Seconds(flops / rate);
 }

@@ -16,8 +16,9 @@
 ///
 /// tiles (128, 256), (256, 128), (128, 128) at 0.95, (64, 128) and (128, 64) at p64; splits 1, 2, 4
 /// where k/split >= 1024 and tiles x split <= 2 n_SM. peak is that of the kernel's type: bf16 and
-/// fp16 with fp32 accumulation; fp32 on the vector units, or of TF32 (half of bf16) if the kernel
-/// says so; fp8 with its own e0. Types without tensor cores (bf16 before Ampere) take fp32's.
+/// fp16 with fp32 accumulation; fp32 on the vector units with their own e0, or of TF32 (half of
+/// bf16) if the kernel says so; fp8 with its own e0. Types without tensor cores (bf16 before
+/// Ampere) take fp32's.
 ///
 /// **Attention** that is fused, s queries of each of b h heads of size e:
 ///

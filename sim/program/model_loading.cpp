@@ -103,12 +103,13 @@ void allocate_master_weights(const FrameworkContext& context, std::int64_t eleme
                              std::string_view rule) {
   RankProgramBuilder& builder = context.builder;
   const Dtype model = model_dtype(context.strategy.precision);
+  const Dtype master = context.strategy.bf16_states ? Dtype::Bf16 : Dtype::F32;
   BufferId clone;
-  if (context.first_step == 0 && model != Dtype::F32) {
+  if (context.first_step == 0 && model != master) {
     clone = builder.allocate(Bytes(elements) * dtype_bytes(model), MemoryClass::TemporaryBuffers,
                              "partition_clone", kComputeStream, rule);
   }
-  builder.allocate(Bytes(elements) * dtype_bytes(Dtype::F32), MemoryClass::OptimizerStates,
+  builder.allocate(Bytes(elements) * dtype_bytes(master), MemoryClass::OptimizerStates,
                    "master_weights", kComputeStream, rule);
   builder.free(clone, rule);
 }

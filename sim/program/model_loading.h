@@ -40,6 +40,7 @@ void allocate_parameters(const FrameworkContext& context, Bytes bytes, std::stri
 void allocate_flat_parameters(const FrameworkContext& context, const FlatLayout& layout);
 
 /// The fp32 copy of `elements` elements of the model's type: `.clone().float()`, a clone between.
+/// With bf16_states the clone is the copy.
 void allocate_master_weights(const FrameworkContext& context, std::int64_t elements,
                              std::string_view rule);
 

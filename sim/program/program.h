@@ -124,6 +124,7 @@ struct Copy {
 struct HostPass {
   std::string_view name;  ///< string literal: "cpu_adam"
   Bytes bytes;            ///< read + written
+  Bytes fresh{};          ///< of these, written to pages that no pass has touched before
 };
 
 /// Where a buffer lies.

@@ -23,6 +23,7 @@ Zero3Step::Zero3Step(const FrameworkContext& context, const Zero3Partition& part
       overflow_group_(partition.replicas() > 1 ? partition.group() : context.data_parallel),
       bytes_(dtype_bytes(model_dtype(strategy_.precision))),
       gradient_bytes_(dtype_bytes(strategy_.grad_accum_dtype)),
+      state_bytes_(strategy_.bf16_states ? dtype_bytes(Dtype::Bf16) : kFp32),
       offloads_(offloads_optimizer(strategy_)),
       pinned_(strategy_.zero.offload_optimizer.pin_memory),
       weights_on_host_(strategy_.zero.offload_param.device != OffloadDevice::None),
@@ -31,11 +32,12 @@ Zero3Step::Zero3Step(const FrameworkContext& context, const Zero3Partition& part
   const double on_device = offloads_ ? 1 - strategy_.zero.offload_optimizer.ratio : 1;
   const auto first_on_host =
       static_cast<std::size_t>(std::floor(on_device * static_cast<double>(sub_groups_.size())));
+  const Dtype states = strategy_.bf16_states ? Dtype::Bf16 : Dtype::F32;
   for (std::size_t i = 0; i < sub_groups_.size(); ++i) {
     sub_groups_[i].on_host = i >= first_on_host;
     elements_ += sub_groups_[i].elements;
     adams_.emplace_back(builder_, strategy_.optimizer,
-                        AdamTensors{{sub_groups_[i].elements}, Dtype::F32, sub_groups_[i].on_host},
+                        AdamTensors{{sub_groups_[i].elements}, states, sub_groups_[i].on_host},
                         sub_groups_[i].on_host ? "C8.6" : "C8.4");
   }
 }
@@ -128,34 +130,34 @@ void Zero3Step::host_gradient_norm(const SubGroup& group) {
 }
 
 void Zero3Step::update_on_device(const SubGroup& group, Adam& adam) {  // C8.4
-  const Bytes fp32_bytes = Bytes(group.elements) * kFp32;
-  BufferId fp32;
+  const Bytes state = Bytes(group.elements) * state_bytes_;
+  BufferId gradient;
   if (!offloads_) {  // else it is there
     const Bytes accumulated = Bytes(group.elements) * gradient_bytes_;
-    fp32 = temporary(accumulated, "flat_gradients", "C8.4");
+    gradient = temporary(accumulated, "flat_gradients", "C8.4");
     kernel("flatten", accumulated * 2, "C8.4");
-    if (gradient_bytes_ != kFp32) {
-      BufferId flat = fp32;
-      fp32 = temporary(fp32_bytes, "fp32_gradients", "C8.4");
-      kernel("cast", accumulated + fp32_bytes, "C8.4");
+    if (gradient_bytes_ != state_bytes_) {
+      BufferId flat = gradient;
+      gradient = temporary(state, "fp32_gradients", "C8.4");
+      kernel("cast", accumulated + state, "C8.4");
       builder_.free(flat, "C8.4");
     }
   }
-  kernel("scale", fp32_bytes * 2, "C8.4");
+  kernel("scale", state * 2, "C8.4");
   adam.step();
   write_weights(group);
-  builder_.free(fp32, "C8.4");
+  builder_.free(gradient, "C8.4");
 }
 
 // From the master weights on the device.
 void Zero3Step::write_weights(const SubGroup& group) {
   const Bytes low = Bytes(group.elements) * bytes_;
   if (!weights_on_host_) {
-    kernel("copy_to_weights", Bytes(group.elements) * kFp32 + low, "C8.4");
+    kernel("copy_to_weights", Bytes(group.elements) * state_bytes_ + low, "C8.4");
     return;
   }
   BufferId cast = temporary(low, "cast_weights", "C8.8");
-  kernel("cast_weights", Bytes(group.elements) * kFp32 + low, "C8.8");
+  kernel("cast_weights", Bytes(group.elements) * state_bytes_ + low, "C8.8");
   Copy copy;
   copy.direction = Direction::DeviceToHost;
   copy.bytes = low;
@@ -170,9 +172,9 @@ void Zero3Step::update_on_host(const SubGroup& group, Adam& adam) {
   scale_on_host(builder_, group.elements, "C8.6");
   adam.step();
   const Bytes low = Bytes(group.elements) * bytes_;
-  const HostPass cast{"cast_weights", Bytes(group.elements) * kFp32 + low};
-  if (weights_on_host_) {
-    builder_.host_pass(cast, "C8.8");
+  const HostPass cast{"cast_weights", Bytes(group.elements) * kFp32 + low, low};
+  if (weights_on_host_) {  // into memory that is there
+    builder_.host_pass({cast.name, cast.bytes, Bytes(0)}, "C8.8");
     return;
   }
   BufferId pageable = builder_.allocate_on_host(low, MemoryClass::TemporaryBuffers, "cast_weights",

@@ -2,7 +2,9 @@
 /// ZeRO-3's optimizer step over this rank's pieces (spec C8; rules 47 to 50 of
 /// deepspeed_recorded.md), one sub-group after the other.
 ///
-///     on the GPU            flatten, cast to fp32, scale, update, cast into the weights
+///     on the GPU            flatten, cast to fp32, scale, update, cast into the weights; nothing
+///     is
+///                           cast where the states are bf16 as gradients and weights are
 ///     offloaded (C8.6 cpu)  scale and update in host memory, cast there, copy to the device;
 ///                           nothing overlaps
 ///     weights on the host (C8.8)  cast there
@@ -68,6 +70,7 @@ class Zero3Step {
   GroupId overflow_group_;
   int bytes_;           ///< of an element in the model's type
   int gradient_bytes_;  ///< in the accumulation type
+  int state_bytes_;     ///< of master weights, their gradients and moments on the device
   bool offloads_;
   bool pinned_;           ///< `pin_memory`
   bool weights_on_host_;  ///< `offload_param`

@@ -209,6 +209,7 @@ void check_master_weights(DeepSpeedReading& reading) {
         "master_weights_need_offload");
   }
   const int moments = strategy.optimizer_state_bytes / 4 - 1;
+  strategy.bf16_states = bf16 && states;
   strategy.optimizer_state_bytes = (fp16 || bf16 ? 2 : 4) + moments * (states ? 2 : 4);
 }
 

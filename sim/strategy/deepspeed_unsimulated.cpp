@@ -69,11 +69,23 @@ bool is_adam(const Strategy& strategy) {
   return strategy.optimizer_name == "adam" || strategy.optimizer_name == "adamw";
 }
 
+bool is_bf16_state(const Setting& setting) {
+  return setting.key == "bf16.bf16_master_weights_and_grads" ||
+         setting.key == "bf16.bf16_optimizer_states";
+}
+
+/// Both at once, at stage 3 on the device.
+bool simulates_bf16_states(const Strategy& strategy) {
+  return strategy.bf16_states && strategy.zero.stage == 3 &&
+         strategy.zero.offload_optimizer.device == OffloadDevice::None;
+}
+
 }  // namespace
 
 std::optional<ConfigError> first_not_simulated(const Strategy& strategy, const std::string& file) {
   for (const Setting& setting : strategy.settings) {
     for (const Unsimulated& row : kUnsimulated) {
+      if (is_bf16_state(setting) && simulates_bf16_states(strategy)) continue;
       if (setting.key != row.key || (row.stages >> strategy.zero.stage & 1U) == 0) continue;
       const bool follows =
           row.simulated != nullptr && (is_one_of(setting.value, row.simulated) || is_off(setting));

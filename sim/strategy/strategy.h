@@ -245,6 +245,9 @@ struct Strategy {
   int overflow_steps = 0;  ///< fp16: steps before this one overflow and update nothing (B5)
   /// fp32 master weight and moments, bytes a trained element: 12 for Adam and LAMB.
   int optimizer_state_bytes = 12;
+  /// Master weights, their gradients and Adam's moments in bf16 (bf16_master_weights_and_grads with
+  /// bf16_optimizer_states). Simulated at stage 3 with the optimizer on the device.
+  bool bf16_states = false;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::None;
   /// Share of the blocks that are recomputed, where blocks are: `recomputes_block`.
   double checkpointed_share = 1;

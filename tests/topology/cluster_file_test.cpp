@@ -311,5 +311,31 @@ TEST(ClusterFile, MemoryOfAGpu) {
               HasSubstr("node.gpu_memory: found 79"));
 }
 
+/// A100: 400 W as sold, 60 of them are not the SMs'.
+TEST(ClusterFile, PowerLimitOfAGpu) {
+  const auto text = [](const std::string& limit) {
+    return R"({"version": 1, "node": {"preset": "dgx-a100-80")" + limit + "}}";
+  };
+  EXPECT_EQ(parse_cluster(text(""), "c.json").node.gpu_power_limit, 0);
+  EXPECT_EQ(parse_cluster(text(R"(, "gpu_power_limit": "250W")"), "c.json").node.gpu_power_limit,
+            250);
+  EXPECT_EQ(parse_cluster(text(R"(, "gpu_power_limit": "400 W")"), "c.json").node.gpu_power_limit,
+            400);
+  const auto refused = [&](const std::string& value) {
+    return error_of(text(R"(, "gpu_power_limit": )" + value));
+  };
+  EXPECT_THAT(refused(R"("250")"), HasSubstr("c.json:1:69: node.gpu_power_limit: found \"250\", "
+                                             "expected watts, for example \"500W\""));
+  EXPECT_THAT(refused(R"("a lot")"), HasSubstr("expected watts"));
+  EXPECT_THAT(refused(R"("nanW")"), HasSubstr("expected watts"));
+  EXPECT_THAT(refused("250"), HasSubstr("node.gpu_power_limit: found 250, expected a string"));
+  for (const char* value : {R"("60W")", R"("801W")", R"("-1W")"}) {
+    EXPECT_THAT(
+        refused(value),
+        HasSubstr("expected more than 60 W, which A100-SXM4-80 needs besides its SMs, and at "
+                  "most 800 W, twice the board's"));
+  }
+}
+
 }  // namespace
 }  // namespace zerosim

@@ -18,6 +18,7 @@ TEST(GpuSpecs, NamesAreUniqueAndEveryRowSaysWhereItComesFrom) {
     EXPECT_GT(spec.memory.count(), 0) << spec.name;
     EXPECT_GT(spec.memory_bandwidth.per_second(), 0) << spec.name;
     EXPECT_GE(spec.compute_capability, 70) << spec.name;
+    EXPECT_GE(spec.sm_count, 1) << spec.name;
     EXPECT_EQ(spec.nvlink.per_second() > 0, spec.nvlink_links > 0) << spec.name;
   }
   EXPECT_EQ(names.size(), 33U);
@@ -33,6 +34,13 @@ TEST(GpuSpecs, A100HasItsDatasheetFigures) {
   EXPECT_EQ(gpu.nvlink_links, 12);
   EXPECT_DOUBLE_EQ(gpu.best_matmul.tflops(), 271.2);
   EXPECT_EQ(gpu.compute_capability, 80);
+}
+
+// Of capability 10.x B200 (2250 TFLOPS), GB200 (2500) and B300 (2250) are published.
+TEST(GpuSpecs, SmsThatAreNotPublishedAreThoseOfTheNearestRelative) {
+  EXPECT_EQ(gpu_spec("GB300-288").sm_count, gpu_spec("GB200-186").sm_count);
+  EXPECT_EQ(gpu_spec("GB300-288").sm_count_assumed, "GB200-186");
+  EXPECT_EQ(gpu_spec("GB200-186").sm_count_assumed, "");
 }
 
 TEST(GpuSpecs, MemoryIsWhatTheFrameworkReports) {

@@ -281,8 +281,8 @@ TEST(RunRow, SkipsWithAReason) {
   EXPECT_EQ(why({{"micro_batch", ""}}), "micro_batch is empty");
   EXPECT_EQ(why({{"seq_len", "-"}}), "seq_len is empty");
   EXPECT_EQ(why({{"precision", "int8"}}), "precision \"int8\" is not known");
-  EXPECT_EQ(why({{"precision", "bf16 master weights, grads, optimizer states"}}),
-            "16-bit master weights of DeepSpeed are not simulated");
+  EXPECT_EQ(why({{"strategy", "ddp"}, {"precision", "bf16 master weights, optimizer states"}}),
+            "bf16 states are not simulated with ddp");
   EXPECT_EQ(why({{"optimizer", "Muon"}}), "optimizer \"Muon\" is not simulated");
   EXPECT_EQ(why({{"optimizer", "AdamW on LoRA weights"}}),
             "adapters: their rank and places are not given");
@@ -293,6 +293,23 @@ TEST(RunRow, SkipsWithAReason) {
             "activation checkpointing is selective, and mfu and hfu do not tell how much");
   EXPECT_EQ(why({{"nodes", "3"}}), "3 nodes of 4 GPUs are not 4 ranks");
   EXPECT_THAT(why({{"strategy", "zero9"}}), HasSubstr("stage"));
+}
+
+TEST(RunRow, DeepSpeedsBf16States) {
+  const Strategy strategy = run({{"framework", "DeepSpeed"},
+                                 {"strategy", "zero3"},
+                                 {"precision", "bf16 master weights, grads, optimizer states"}})
+                                .strategy;
+  EXPECT_TRUE(strategy.bf16_states);
+  EXPECT_EQ(strategy.optimizer_state_bytes, 6);
+}
+
+TEST(RunRow, APowerLimitWithoutAFigureIsSaid) {
+  EXPECT_THAT(
+      run({{"notes", "source says the GPUs were power limited"}}).assumptions,
+      Contains("the source says that power was limited, not to what: the limit of the board "
+               "as sold"));
+  EXPECT_THAT(run().assumptions, ::testing::Not(Contains(HasSubstr("power was limited"))));
 }
 
 TEST(RunRow, SelectiveCheckpointingIsOfAShareOfTheBlocks) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
+
 namespace zerosim {
 namespace {
 
@@ -68,14 +70,33 @@ TEST(EnvironmentSettings, ErrorsAreAtTheOption) {
             "shell has to expand");
 }
 
+TEST(EnvironmentSettings, ThreadsOfThisLevel) {
+  EXPECT_EQ(read("OMP_NUM_THREADS=8\n").host_threads, 8);
+  EXPECT_EQ(read("export OMP_NUM_THREADS=8,2\n").host_threads, 8);
+  EXPECT_EQ(read("PATH=/bin\n").host_threads, 0);
+  const EnvironmentSettings expanded = read("export OMP_NUM_THREADS=$(nproc)\n");
+  EXPECT_EQ(expanded.host_threads, 0);
+  EXPECT_THAT(expanded.assumptions,
+              ElementsAre("environment: OMP_NUM_THREADS=\"$(nproc)\" is not used: only a shell can "
+                          "expand it"));
+}
+
+TEST(EnvironmentSettings, ThreadsThatAreNone) {
+  for (const char* value : {"0", "-1", "many", "2.5", "", "99999999999"}) {
+    EXPECT_EQ(error_of(format("A=1\nOMP_NUM_THREADS={}\n", value)),
+              format("job.env:2:17: OMP_NUM_THREADS: found \"{}\", expected a whole number of at "
+                     "least 1",
+                     value));
+  }
+}
+
 TEST(EnvironmentSettings, WhatIsNotUsedIsSaid) {
   const EnvironmentSettings settings = read(
-      "NCCL_DEBUG=INFO\nOMP_NUM_THREADS=8\nNCCL_SOMETHING_NEW=1\nNCCL_IB_GID_INDEX=3\n"
+      "NCCL_DEBUG=INFO\nNCCL_SOMETHING_NEW=1\nNCCL_IB_GID_INDEX=3\n"
       "NCCL_DEBUG=WARN\nNCCL_ALGO=Ring\nPATH=/bin\n");
   EXPECT_THAT(settings.assumptions,
               ElementsAre("environment: without effect on time here: NCCL_DEBUG, NCCL_IB_GID_INDEX",
-                          "environment: not known of NCCL, so not used: NCCL_SOMETHING_NEW",
-                          "environment: not used yet: OMP_NUM_THREADS"));
+                          "environment: not known of NCCL, so not used: NCCL_SOMETHING_NEW"));
   EXPECT_THAT(settings.warnings, IsEmpty());
 }
 

@@ -166,6 +166,33 @@ TEST(Zero3Offload, TheStepIsTheHosts) {
                                 "cpu_adam 84", "cast_weights 18", "up 6", "wait"));
 }
 
+// The copy of the weights in pageable memory is got from the system anew in each step: 2 S bytes.
+TEST(Zero3Offload, TheCastGoesIntoFreshMemory) {
+  const Program program = test::build(test::chain({10}), offloaded(), 4);
+  const std::vector<HostPass>& passes = program.ranks.front().host_passes;
+  ASSERT_EQ(passes.size(), 3U);
+  EXPECT_EQ(passes[1].fresh, Bytes(0));
+  EXPECT_EQ(passes[2].name, "cast_weights");
+  EXPECT_EQ(passes[2].fresh, Bytes(6));
+}
+
+// bf16_master_weights_and_grads and bf16_optimizer_states: 2 bytes each of master, moments and the
+// flat gradient, S = 10; Adam moves 14 S; nothing is cast.
+TEST(Zero3, Bf16States) {
+  Strategy strategy = bare();
+  strategy.bf16_states = true;
+  const Program program = test::build(test::chain({40}), strategy, 4);
+  const std::vector<std::string> buffers = test::buffers_at(program, MemoryPlace::Device);
+  for (const char* buffer :
+       {"master_weights 20", "exp_avg 20", "exp_avg_sq 20", "flat_gradients 20"}) {
+    EXPECT_THAT(buffers, Contains(buffer));
+  }
+  EXPECT_THAT(buffers, Not(Contains(HasSubstr("fp32_gradients"))));
+  EXPECT_THAT(buffers, Not(Contains(HasSubstr("partition_clone"))));
+  EXPECT_THAT(test::events(program, "C8.4"),
+              ElementsAre("flatten 40", "scale 40", "adam_fused 140", "copy_to_weights 40"));
+}
+
 // Twin-Flow: two sub-groups, ratio 0.5: the first stays on the GPU, with its fp32 gradient.
 TEST(Zero3Offload, ARatioLeavesSubGroupsOnTheGpu) {
   Strategy strategy = offloaded();

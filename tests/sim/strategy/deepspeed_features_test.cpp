@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/base/text.h"
 #include "sim/strategy/config_codes.h"
 #include "tests/sim/strategy/config_testing.h"
 
@@ -316,6 +317,30 @@ TEST(Precision, OptionsOfFp16) {
   EXPECT_EQ(error_of(begin + "\"opt_level\": \"O2\"}}"),
             "[unknown_key_fp16] f.json:2:27: fp16.opt_level: unknown key, which DeepSpeed refuses "
             "in this section");
+}
+
+// Stage 3 on the device has weights and moments in bf16 together; elsewhere the first of the two
+// keys is not simulated.
+TEST(Precision, SixteenBitStatesAreSimulatedAtStage3) {
+  const auto read = [](int stage, const std::string& offload, bool weights) {
+    return parse(
+        format("{{\"train_batch_size\": 8, \"bf16\": {{\"enabled\": true, "
+               "\"bf16_master_weights_and_grads\": {}, \"bf16_optimizer_states\": true}}, "
+               "\"zero_optimization\": {{\"stage\": {}{}}}}}",
+               weights, stage, offload));
+  };
+  const std::string cpu = ", \"offload_optimizer\": {\"device\": \"cpu\"}";
+  const Strategy strategy = read(3, "", true);
+  EXPECT_TRUE(strategy.bf16_states);
+  EXPECT_FALSE(strategy.not_simulated.has_value());
+  const auto refused = [&](int stage, const std::string& offload, bool weights) {
+    const Strategy other = read(stage, offload, weights);
+    return other.not_simulated ? other.not_simulated->what() : std::string("simulated");
+  };
+  EXPECT_THAT(refused(2, "", true),
+              HasSubstr("this version does not simulate bf16 master weights"));
+  EXPECT_THAT(refused(3, cpu, true), HasSubstr("does not simulate bf16 master weights yet"));
+  EXPECT_THAT(refused(3, "", false), HasSubstr("does not simulate bf16 optimizer states yet"));
 }
 
 TEST(Precision, SixteenBitMasterWeightsNeedOffload) {
