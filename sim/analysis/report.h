@@ -149,7 +149,7 @@ struct Experiment {
   AllocConf alloc_conf{};  ///< PYTORCH_CUDA_ALLOC_CONF of every rank
   /// Type of the checkpoint as each rank loads it; unset: that of the model in training.
   std::optional<Dtype> load_dtype{};
-  Calibration calibration{};  ///< of collectives; empty: the model
+  Calibration calibration{};  ///< empty: the model
 };
 
 class Engine;
