@@ -56,10 +56,10 @@ auto named(JsonObject& object, const std::string& key, const Values& all, const 
 // Reading.
 
 /// "": the time is within what a file holds.
-std::string wrong_time(Seconds time, Seconds least) {
-  if (time >= least && time <= kLongest) return "";
+std::string wrong_time(Seconds time, Seconds least, Seconds most = kLongest) {
+  if (time >= least && time <= most) return "";
   return format("found {:g} s, expected {:g} s to {:g} s", time.count(), least.count(),
-                kLongest.count());
+                most.count());
 }
 
 std::string wrong_rate(BytesPerSecond rate) {
@@ -73,9 +73,10 @@ std::string wrong_exponent(double exponent) {
   return format("found {}, expected a number from 0 to {}", exponent, kLargestExponent);
 }
 
-Seconds bounded_time(JsonObject& object, const std::string& key, Seconds least) {
+Seconds bounded_time(JsonObject& object, const std::string& key, Seconds least,
+                     Seconds most = kLongest) {
   const Seconds time = object.seconds(key);
-  if (const std::string wrong = wrong_time(time, least); !wrong.empty()) {
+  if (const std::string wrong = wrong_time(time, least, most); !wrong.empty()) {
     object.fail(key, wrong, "out_of_range");
   }
   return time;
@@ -294,6 +295,37 @@ CalibratedKernels read_kernels(JsonObject object) {
   return entry;
 }
 
+RunResiduals read_run_residuals(JsonObject object) {
+  expect_keys(object, {"rows", "median", "p90", "worst"});
+  return {bounded_integer(object, "rows", 1, INT32_MAX), object.number("median"),
+          object.number("p90"), object.number("worst")};
+}
+
+CalibratedHost read_host(JsonObject object) {
+  constexpr double kLeastFactor = 0.01;
+  constexpr double kMostFactor = 100;
+  constexpr Seconds kLongestHook{1};
+  expect_keys(object, {"interpreter", "deepspeed_hook", "provenance", "residuals"});
+  CalibratedHost host;
+  host.interpreter = bounded_number(object, "interpreter", kLeastFactor, kMostFactor);
+  if (object.has("deepspeed_hook")) {
+    host.deepspeed_hook = bounded_time(object, "deepspeed_hook", Seconds(0), kLongestHook);
+  }
+  if (auto provenance = object.optional_object("provenance")) {
+    expect_keys(*provenance, {"table", "hold_out"});
+    host.table = provenance->string("table");
+    host.hold_out = provenance->optional_string("hold_out").value_or("");
+  }
+  if (auto residuals = object.optional_object("residuals")) {
+    expect_keys(*residuals, {"fitted", "held_out"});
+    host.fitted = read_run_residuals(residuals->object("fitted"));
+    if (auto held_out = residuals->optional_object("held_out")) {
+      host.held_out = read_run_residuals(std::move(*held_out));
+    }
+  }
+  return host;
+}
+
 void check_version(JsonObject& root) {
   const std::int64_t version = root.integer("version");
   if (version == kVersion) return;
@@ -435,6 +467,26 @@ JsonValue kernels_json(const CalibratedKernels& entry) {
   return json;
 }
 
+JsonValue run_residuals_json(const RunResiduals& residuals) {
+  JsonValue json(Json::objectValue);
+  json["rows"] = residuals.rows;
+  json["median"] = residuals.median;
+  json["p90"] = residuals.p90;
+  json["worst"] = residuals.worst;
+  return json;
+}
+
+JsonValue host_json(const CalibratedHost& host) {
+  JsonValue json(Json::objectValue);
+  json["interpreter"] = host.interpreter;
+  if (host.deepspeed_hook) json["deepspeed_hook"] = time_text(*host.deepspeed_hook);
+  if (!host.table.empty()) json["provenance"]["table"] = host.table;
+  if (!host.hold_out.empty()) json["provenance"]["hold_out"] = host.hold_out;
+  if (host.fitted.rows > 0) json["residuals"]["fitted"] = run_residuals_json(host.fitted);
+  if (host.held_out.rows > 0) json["residuals"]["held_out"] = run_residuals_json(host.held_out);
+  return json;
+}
+
 }  // namespace
 
 Seconds CollectiveLine::delay(Bytes sent) const {
@@ -487,15 +539,21 @@ CollectiveLine rounded(const CollectiveLine& line) {
   return read;
 }
 
+CalibratedHost rounded(CalibratedHost host) {
+  host.interpreter = std::round(host.interpreter * 1e4) / 1e4;
+  if (host.deepspeed_hook) host.deepspeed_hook = parse_seconds(time_text(*host.deepspeed_hook));
+  return host;
+}
+
 Calibration parse_calibration(std::string text, const std::string& file) {
   const JsonDocument document = JsonDocument::from_text(std::move(text), file);
   JsonObject root(document, document.root(), "");
   if (root.has("version")) check_version(root);  // first: another version may have other keys
-  expect_keys(root, {"version", "collectives", "kernels"});
+  expect_keys(root, {"version", "collectives", "kernels", "host"});
   check_version(root);
   Calibration calibration;
   calibration.file = file;
-  if (root.has("collectives") || !root.has("kernels")) {
+  if (root.has("collectives") || !(root.has("kernels") || root.has("host"))) {
     for (JsonObject& object : root.objects("collectives")) {
       calibration.collectives.push_back(read_collective(std::move(object)));
     }
@@ -505,6 +563,7 @@ Calibration parse_calibration(std::string text, const std::string& file) {
       calibration.kernels.push_back(read_kernels(std::move(object)));
     }
   }
+  if (root.has("host")) calibration.host = read_host(root.object("host"));
   if (calibration.empty()) root.fail("collectives", "found none, expected one at least");
   return calibration;
 }
@@ -527,6 +586,7 @@ JsonValue calibration_json(const Calibration& calibration) {
   for (const CalibratedKernels& entry : calibration.kernels) {
     json["kernels"].append(kernels_json(entry));
   }
+  if (calibration.host) json["host"] = host_json(*calibration.host);
   return json;
 }
 

@@ -1,9 +1,9 @@
 /// \file
 /// A calibration: constants fitted to measurements of a machine, and their file.
 ///
-/// `zerosim calibrate` writes it (validate/fit_collectives.h, fit_kernels.h), `--calibration F`
-/// reads it; what becomes of it in a simulation is told in calibrated_cost.h and, for kernels, in
-/// sim/engine/kernel_efficiency.h.
+/// `zerosim calibrate` writes it (validate/fit_collectives.h, fit_kernels.h, fit_host.h),
+/// `--calibration F` reads it; what becomes of it in a simulation is told in calibrated_cost.h and,
+/// for kernels and the host, in sim/engine/kernel_efficiency.h and calibrated_host.h.
 ///
 /// The schema of a calibration file, version 1 (examples/calibration.json). Quantities are strings
 /// with units; sizes are bytes; `?` marks what may be left out:
@@ -39,8 +39,15 @@
 ///       provenance       ? {table, hold_out ?}
 ///       residuals        ? {fitted, held_out ?}, each {shapes, median, p90, worst}
 ///
-/// A file has an entry at least. Sections of later versions (host, links) stand beside these. A
-/// file of another version is refused: constants must not be taken for what they are not.
+///     host               ? of the processors that training runs were measured on:
+///       interpreter        factor on the time of all host work (0.01 to 100)
+///       deepspeed_hook   ? time of one of ZeRO-3's hooks (at most 1 s), to which the factor does
+///                          not apply; without it the table's, to which it does
+///       provenance       ? {table, hold_out ?}
+///       residuals        ? {fitted, held_out ?}, each {rows, median, p90, worst}
+///
+/// A file has an entry at least, or a host. Sections of later versions (links) stand beside these.
+/// A file of another version is refused: constants must not be taken for what they are not.
 #pragma once
 
 #include <cstdint>
@@ -158,16 +165,33 @@ struct CalibratedKernels {
   bool operator==(const CalibratedKernels&) const = default;
 };
 
+/// Of absolute errors of step times.
+struct RunResiduals {
+  int rows = 0;  ///< 0: not told
+  double median = 0, p90 = 0, worst = 0;
+  bool operator==(const RunResiduals&) const = default;
+};
+
+/// Host work against the table of sim/engine/host_time.cpp.
+struct CalibratedHost {
+  double interpreter = 1;
+  std::optional<Seconds> deepspeed_hook;
+  std::string table, hold_out;  ///< provenance; "": not told
+  RunResiduals fitted, held_out;
+  bool operator==(const CalibratedHost&) const = default;
+};
+
 struct Calibration {
   std::string file;  ///< as it is called in sentences
   std::vector<CalibratedCollective> collectives;
   std::vector<CalibratedKernels> kernels;
+  std::optional<CalibratedHost> host{};
   /// The cluster at hand as each entry was measured: without what the job's environment did to it
   /// and with what the entry's does (sim/analysis/calibration_notes.h); nullopt: it cannot be.
   /// Empty: as it is, since neither has an environment.
   std::vector<std::optional<Cluster>> measured_on{};
 
-  [[nodiscard]] bool empty() const { return collectives.empty() && kernels.empty(); }
+  [[nodiscard]] bool empty() const { return collectives.empty() && kernels.empty() && !host; }
 };
 
 /// \throws ConfigError  with file, line, column and the nearest name
@@ -185,5 +209,7 @@ struct Calibration {
 
 /// The line as its file holds it: 0.1 ns, 0.1 MB/s, exponent 0.0001.
 [[nodiscard]] CollectiveLine rounded(const CollectiveLine& line);
+/// The constants as their file holds them: factor 0.0001, 0.1 ns.
+[[nodiscard]] CalibratedHost rounded(CalibratedHost host);
 
 }  // namespace zerosim

@@ -1,10 +1,12 @@
 #include "validate/published_runs.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
 
+#include "sim/analysis/calibration_notes.h"
 #include "sim/analysis/isolate.h"
 #include "sim/analysis/memory_report.h"
 #include "sim/analysis/prepare.h"
@@ -188,7 +190,8 @@ Bytes peak_in(const JobOutcome& outcome, PeakKind kind) {
 
 class RowValidator {
  public:
-  explicit RowValidator(const CsvTable& table) : table_(table) {
+  RowValidator(const CsvTable& table, const Calibration& calibration)
+      : table_(table), calibration_(calibration) {
     for (const char* column : kNeededColumns) (void)table.column(column);
   }
 
@@ -199,7 +202,9 @@ class RowValidator {
       check.why = reading.why;
       return check;
     }
-    const TrainingRun& run = *reading.run;
+    TrainingRun& run = *reading.run;
+    run.experiment.calibration = calibration_;
+    find_measured_clusters(run.experiment.calibration, run.experiment.cluster, false);
     check.assumptions = run.assumptions;
     check.measured = figures_of(table_, row, run);
     if (!check.measured.step && !check.measured.peak) {
@@ -266,6 +271,7 @@ class RowValidator {
   }
 
   const CsvTable& table_;
+  const Calibration& calibration_;
   JobRunner jobs_;
 };
 
@@ -311,12 +317,20 @@ std::optional<double> RunCheck::peak_error() const {
   return has_peak() ? error(predicted->peak->gb(), measured.peak->bytes.gb()) : std::nullopt;
 }
 
+bool is_runs_table(const CsvTable& table) {
+  constexpr auto kOwnColumns = std::to_array<std::string_view>(
+      {"strategy", "world_size", "micro_batch", "step_time_s", "tokens_per_s_per_gpu"});
+  return std::any_of(table.header.begin(), table.header.end(), [&](const CsvCell& cell) {
+    return std::find(kOwnColumns.begin(), kOwnColumns.end(), cell.text) != kOwnColumns.end();
+  });
+}
+
 RunsValidation validate_runs(const std::string& path, const RunsOptions& options) {
   return validate_runs(read_csv(path), options);
 }
 
 RunsValidation validate_runs(const CsvTable& table, const RunsOptions& options) {
-  RowValidator validator(table);
+  RowValidator validator(table, options.calibration);
   check_ids(table, options);
   RunsValidation validation;
   validation.input = table.file;
@@ -377,10 +391,7 @@ RunHeadline headline_of(const RunsValidation& validation, RunFilter filter) {
     if (const auto median = summary_of(runs).step.median) medians.push_back(*median);
   }
   if (!medians.empty()) headline.median_of_sources = median_of(std::move(medians));
-  headline.pairs = static_cast<int>(validation.orders.size());
-  headline.pairs_right =
-      static_cast<int>(std::count_if(validation.orders.begin(), validation.orders.end(),
-                                     [](const OrderPair& pair) { return pair.right(); }));
+  headline.orders = summary_of(validation.orders);
   return headline;
 }
 

@@ -22,6 +22,7 @@
 
 #include "sim/analysis/report.h"
 #include "sim/base/json.h"
+#include "topology/calibration.h"
 #include "validate/csv.h"
 #include "validate/run_figures.h"
 #include "validate/run_orders.h"
@@ -79,12 +80,16 @@ struct RunHeadline {
   std::optional<double> p90;                ///< over rows
   /// Of DeepSpeed's ZeRO rows: with trust A, with A or B.
   std::optional<double> deepspeed_median, deepspeed_median_with_b;
-  int pairs = 0, pairs_right = 0;
+  OrderSummary orders;  ///< of all rows, whatever their trust
 };
 
 struct RunsOptions {
   std::vector<std::string> rows;  ///< ids; empty: all
+  Calibration calibration{};      ///< of every row; empty: none
 };
+
+/// Whether the table has a column that only tables of training runs have.
+[[nodiscard]] bool is_runs_table(const CsvTable& table);
 
 /// \throws ConfigError  if the file cannot be read, or has no row of a given id.
 /// \throws TraceError   with file, line and column: bad CSV, a missing column, a wrong number.
@@ -100,14 +105,17 @@ using RunFilter = bool (*)(const RunCheck& run);
 /// Whether the headline keeps to its bars: `median` of sources, `p90` of rows.
 [[nodiscard]] bool is_within(const RunHeadline& headline, double median, double p90);
 
-/// Tables by source, GPU, strategy and framework, worst first; pairs in the wrong order; reasons
-/// for skipping; the worst rows, or with `verbose` all, each with its assumptions.
+/// Tables by source, GPU, strategy and framework, worst first; pairs in the wrong order, or with
+/// `verbose` all, with their ratios; reasons for skipping; the worst rows, or with `verbose` all,
+/// each with its assumptions.
 [[nodiscard]] std::string runs_text(const RunsValidation& validation, bool verbose);
 
 /// {version, input, rows: [{id, group, source, trust, gpu, strategy, split, timer, what, unit,
 /// predicted, measured, relative_error, tokens_per_s_per_gpu: {predicted, measured}, memory: {kind,
 /// predicted, measured, relative_error}, skipped, why, assumptions}], summary: {count, skipped,
-/// median, p90, worst, ..}, sources, gpus, strategies, splits, orders}; what is absent is null.
+/// median, p90, worst, .., pairs, pairs_right, pairs_ratio_median, pairs_ratio_within_25_percent},
+/// sources, gpus, strategies, splits, orders: [{knob, faster, slower, measured, predicted,
+/// ratio_error, right}]}; what is absent is null.
 [[nodiscard]] JsonValue runs_json(const RunsValidation& validation);
 
 }  // namespace zerosim

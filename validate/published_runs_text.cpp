@@ -17,6 +17,7 @@ constexpr std::size_t kWorstRows = 20;
 constexpr std::size_t kReportWidth = 100;
 constexpr std::size_t kNameWidth = 30;
 constexpr std::size_t kIdWidth = 32;
+constexpr std::size_t kPairWidth = 34;
 
 using Part = std::pair<std::string, std::vector<const RunCheck*>>;
 
@@ -115,15 +116,26 @@ std::string headlines_text(const RunsValidation& validation) {
                        }));
 }
 
-std::string orders_text(const RunsValidation& validation) {
-  const RunHeadline headline = headline_of(validation);
+std::string pair_line(const OrderPair& pair) {
+  return format("  {:<12} {:<34} {:<34} {:>6.2f} {:>6.2f} {:>+6.0f}{}\n", to_string(pair.knob),
+                cut(pair.slower, kPairWidth), cut(pair.faster, kPairWidth), pair.measured,
+                pair.predicted, pair.error() * 100, pair.right() ? "" : " wrong");
+}
+
+/// Pairs that are told: all, or those in the wrong order.
+std::string orders_text(const RunsValidation& validation, bool all) {
+  const OrderSummary summary = summary_of(validation.orders);
   std::string out =
       format("\norder: {} of {} pairs right that differ in strategy or interconnect alone\n",
-             headline.pairs_right, headline.pairs);
+             summary.right, summary.pairs);
+  if (summary.pairs == 0) return out;
+  out += format("ratio of their times: median error {} %, {} of {} within {:.0f} %\n",
+                percent(summary.median), summary.reproduced, summary.pairs, kRatioTolerance * 100);
+  if (!all && summary.right == summary.pairs) return out;
+  out += format("  {:<12} {:<34} {:<34} {:>6} {:>6} {:>6}\n", "differ in", "slower", "faster",
+                "meas.", "pred.", "err %");
   for (const OrderPair& pair : validation.orders) {
-    if (pair.right()) continue;
-    out += format("  {}: {} against {}: {:+.0f} %, predicted {:+.0f} %\n", to_string(pair.knob),
-                  pair.slower, pair.faster, (pair.measured - 1) * 100, (pair.predicted - 1) * 100);
+    if (all || !pair.right()) out += pair_line(pair);
   }
   return out;
 }
@@ -289,8 +301,10 @@ JsonValue summary_json(const RunsValidation& validation) {
   json["p90_of_rows"] = number(headline.p90);
   json["deepspeed_zero_median"] = number(headline.deepspeed_median);
   json["deepspeed_zero_median_with_b"] = number(headline.deepspeed_median_with_b);
-  json["pairs"] = headline.pairs;
-  json["pairs_right"] = headline.pairs_right;
+  json["pairs"] = headline.orders.pairs;
+  json["pairs_right"] = headline.orders.right;
+  json["pairs_ratio_median"] = number(headline.orders.median);
+  json["pairs_ratio_within_25_percent"] = headline.orders.reproduced;
   return json;
 }
 
@@ -303,6 +317,7 @@ JsonValue orders_json(const RunsValidation& validation) {
     entry["slower"] = pair.slower;
     entry["measured"] = pair.measured;
     entry["predicted"] = pair.predicted;
+    entry["ratio_error"] = pair.error();
     entry["right"] = pair.right();
     json.append(entry);
   }
@@ -319,7 +334,7 @@ std::string runs_text(const RunsValidation& validation, bool verbose) {
   out += table_text("strategy (trust A and B)", parts_by(validation, strategy_name, false));
   out += table_text("framework (trust A and B)", parts_by(validation, framework_name, false));
   out += table_text("split (trust A and B)", parts_by(validation, split_name, false));
-  out += orders_text(validation);
+  out += orders_text(validation, verbose);
   out += skipped_text(validation);
   return out + rows_text(validation, verbose);
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "validate/run_row.h"
+#include "validate/validation.h"
 
 namespace zerosim {
 
@@ -18,6 +20,8 @@ enum class Role {
   OfStrategy,  ///< follows from it
   Links,       ///< nodes and what joins GPUs
   OfLinks,     ///< follows from it
+  OfBatch,     ///< follows from it where the global batch is the same
+  Batch,       ///< of all ranks
   Free,        ///< may differ in either
 };
 
@@ -42,8 +46,9 @@ constexpr auto kColumns = std::to_array<Column>({
     {"strategy_detail", Role::Free},
     {"precision"},
     {"optimizer"},
-    {"micro_batch"},
+    {"micro_batch", Role::OfBatch},
     {"grad_accum"},
+    {"global_batch_tokens", Role::Batch},
     {"activation_checkpointing"},
     {"flash_attention"},
     {"compile"},
@@ -79,15 +84,19 @@ std::vector<std::string> order_knobs(const CsvTable& table, const std::vector<Cs
 
 std::optional<OrderKnob> order_knob(const OrderRow& a, const OrderRow& b) {
   if (a.group != b.group || a.timer != b.timer) return std::nullopt;
-  bool strategy = false, of_strategy = false, links = false, of_links = false;
+  bool strategy = false, of_strategy = false, links = false, of_links = false, of_batch = false;
+  bool same_batch = false;
   for (std::size_t i = 0; i < kColumns.size(); ++i) {
+    if (has_role(i, Role::Batch)) same_batch = !a.knobs[i].empty() && a.knobs[i] == b.knobs[i];
     if (a.knobs[i] == b.knobs[i]) continue;
     if (has_role(i, Role::Same)) return std::nullopt;
     strategy |= has_role(i, Role::Strategy);
     of_strategy |= has_role(i, Role::OfStrategy);
     links |= has_role(i, Role::Links);
     of_links |= has_role(i, Role::OfLinks);
+    of_batch |= has_role(i, Role::OfBatch);
   }
+  if (of_batch && !(same_batch && of_links)) return std::nullopt;
   if (strategy && !links && !of_links) return OrderKnob::Strategy;
   if (links && !strategy && !of_strategy) return OrderKnob::Interconnect;
   return std::nullopt;
@@ -108,6 +117,20 @@ std::vector<OrderPair> order_pairs(const std::vector<OrderRow>& rows) {
     }
   }
   return pairs;
+}
+
+OrderSummary summary_of(const std::vector<OrderPair>& pairs) {
+  OrderSummary summary;
+  std::vector<ValidationRow> errors;
+  errors.reserve(pairs.size());
+  for (const OrderPair& pair : pairs) {
+    errors.push_back(compared_row("", "", "", pair.predicted, pair.measured));
+    if (pair.right()) ++summary.right;
+    if (std::abs(pair.error()) <= kRatioTolerance) ++summary.reproduced;
+  }
+  summary.pairs = static_cast<int>(pairs.size());
+  summary.median = summary_of(errors).median;
+  return summary;
 }
 
 }  // namespace zerosim

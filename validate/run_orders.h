@@ -3,8 +3,11 @@
 ///
 /// A pair is two rows of one group with the same timer that differ only in strategy, or only in
 /// nodes or interconnect, and whose measured times per sequence and GPU are more than 5 % apart.
-/// What follows from the knob differs with it: the framework that has the strategy, the ranks, the
-/// global batch.
+/// What follows from the knob differs with it: the framework that has the strategy; the ranks;
+/// where a global batch that both rows tell is spread over more or fewer nodes, the micro batches.
+///
+/// Besides the order there is the ratio: how far the predicted one of a pair is from the measured
+/// one. What a kernel model gets wrong in both rows alike cancels in it.
 #pragma once
 
 #include <optional>
@@ -32,8 +35,22 @@ struct OrderPair {
   std::string faster, slower;  ///< ids, as measured
   double measured = 0;         ///< time of `slower` over that of `faster`, above 1
   double predicted = 0;
-  [[nodiscard]] bool right() const { return predicted > 1; }
+  /// Predicted times that are the same to 0.1 % are no order.
+  [[nodiscard]] bool right() const { return predicted > 1.001; }
+  /// (predicted - measured) / measured
+  [[nodiscard]] double error() const { return predicted / measured - 1; }
 };
+
+/// How far a ratio may be off, relative to the measured one, to count as reproduced.
+inline constexpr double kRatioTolerance = 0.25;
+
+struct OrderSummary {
+  int pairs = 0;
+  int right = 0;
+  int reproduced = 0;            ///< ratios within `kRatioTolerance`
+  std::optional<double> median;  ///< of the ratios' absolute errors
+};
+[[nodiscard]] OrderSummary summary_of(const std::vector<OrderPair>& pairs);
 
 /// Columns that tell two runs apart.
 [[nodiscard]] const std::vector<std::string>& order_columns();

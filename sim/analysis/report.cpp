@@ -17,6 +17,7 @@
 #include "sim/analysis/volume.h"
 #include "sim/base/error.h"
 #include "sim/base/text.h"
+#include "sim/engine/calibrated_host.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/kernel_efficiency.h"
 #include "topology/rank_figures.h"
@@ -340,6 +341,9 @@ StrategyReport simulate_prepared(const Experiment& experiment, const Strategy& s
         efficiency_note(gpu_in_use(cluster, kind), experiment.calibration));
   }
   append(report.assumptions, calibration_notes(experiment.calibration, cluster, program));
+  if (auto note = host_note(experiment.calibration, default_host_times()); !note.empty()) {
+    report.assumptions.push_back(std::move(note));
+  }
   report.time = split_critical_step(program, timeline);
   if (report.memory.flushes > 0) {
     report.memory.flush_time =

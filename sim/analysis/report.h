@@ -150,7 +150,7 @@ struct Experiment {
   int host_threads = 0;    ///< OMP_NUM_THREADS of every rank; 0: not set
   /// Type of the checkpoint as each rank loads it; unset: that of the model in training.
   std::optional<Dtype> load_dtype{};
-  Calibration calibration{};  ///< of collectives; empty: the model
+  Calibration calibration{};  ///< empty: the model
 };
 
 class Engine;

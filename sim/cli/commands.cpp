@@ -35,10 +35,12 @@ std::span<const CommandEntry> commands() {
        "zerosim explain-oom --model llama-2-7b --cluster dgx-a100-40 --gpus-per-node 4 "
        "--strategies zero2 --optimizer adamw_torch <message.txt",
        make_explain_oom_command},
-      {"", "calibrate", "Constants fitted to logs of nccl-tests or to tables of measured kernels",
+      {"", "calibrate",
+       "Constants fitted to logs of nccl-tests, to measured kernels and to training runs",
        "zerosim calibrate all_reduce.txt all_gather.txt --cluster dgx-h100 -o calibration.json\n"
        "  zerosim calibrate *.txt --hold-out every-second\n"
-       "  zerosim calibrate gemm.csv -o kernels.json",
+       "  zerosim calibrate gemm.csv -o kernels.json\n"
+       "  zerosim calibrate training_runs.csv -o host.json",
        make_calibrate_command},
       {"validate", "cases", "User cases: what the simulator must and should answer",
        "zerosim validate cases tests/data/cases", make_validate_cases_command},
@@ -55,7 +57,8 @@ std::span<const CommandEntry> commands() {
       {"validate", "runs", "Published training runs against the simulator",
        "zerosim validate runs training_runs.csv\n"
        "  zerosim validate runs training_runs.csv --plot runs.svg\n"
-       "  zerosim validate runs training_runs.csv --rows vtrain-h1024-l12-w2-g8-m1",
+       "  zerosim validate runs training_runs.csv --rows vtrain-h1024-l12-w2-g8-m1\n"
+       "  zerosim validate runs training_runs.csv --calibration host.json",
        make_validate_runs_command},
       {"validate", "schedule", "Recorded collectives of real runs against the simulator's",
        "zerosim validate schedule ds_s2_bf16_w2.json ddp_fp32_w2.json",

@@ -212,7 +212,8 @@ void add_batch_flags(CLI::App& app, ExperimentFlags& flags) {
 
 void add_calibration_flag(CLI::App& app, ExperimentFlags& flags) {
   app.add_option("--calibration", flags.calibration,
-                 "Constants of collectives as measured (a file of zerosim calibrate)");
+                 "Constants of collectives, kernels and the host as measured (a file of zerosim "
+                 "calibrate)");
 }
 
 void add_simulation_flags(CLI::App& app, ExperimentFlags& flags) {

@@ -33,6 +33,8 @@ class ValidateRunsCommand : public Command {
     app.add_option("table", path_, "A table with the columns of validate/published_runs.h")
         ->required();
     app.add_option("--rows", ids_, "These rows alone, by id, each with what was assumed");
+    app.add_option("--calibration", calibration_,
+                   "Predict with the constants of this file (zerosim calibrate)");
     app.add_option("--plot", plot_, "Write a scatter of predicted against measured to this SVG");
     app.add_option("--tolerance", tolerance_,
                    "Largest median over sources of their medians (default: 0.10)");
@@ -45,7 +47,9 @@ class ValidateRunsCommand : public Command {
   int run() override {
     const double median = parse_non_negative(tolerance_, "--tolerance");
     const double p90 = parse_non_negative(tolerance_p90_, "--tolerance-p90");
-    const RunsValidation validation = validate_runs(path_, {ids_});
+    RunsOptions options{ids_};
+    if (!calibration_.empty()) options.calibration = read_calibration(calibration_);
+    const RunsValidation validation = validate_runs(path_, options);
     if (!plot_.empty()) {
       std::ofstream file = open_for_writing(plot_);
       file << scatter_svg(plot_of(validation));
@@ -59,7 +63,7 @@ class ValidateRunsCommand : public Command {
   }
 
  private:
-  std::string path_, plot_;
+  std::string path_, plot_, calibration_;
   std::vector<std::string> ids_;
   std::string tolerance_ = "0.10";
   std::string tolerance_p90_ = "0.25";

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sim/engine/calibrated_host.h"
 #include "sim/engine/collective_call.h"
 #include "topology/calibrated_cost.h"
 #include "topology/rank_figures.h"
@@ -32,7 +33,8 @@ std::vector<LinkLoad> merged(const std::vector<LinkLoad>& loads) {
 Costs::Costs(const Cluster& cluster, const EngineOptions& options)
     : cluster_(cluster), options_(options) {
   for (std::size_t work = 0; work < host_.size(); ++work) {
-    host_[work] = host_time(options.host, static_cast<HostWork>(work));
+    host_[work] =
+        calibrated_host_time(options.host, static_cast<HostWork>(work), options.calibration.host);
   }
   for (const std::string& kind : gpu_kinds(cluster)) {
     gpus_[kind].efficiency = calibrated_efficiency(gpu_in_use(cluster, kind), options.calibration);

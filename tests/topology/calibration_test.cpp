@@ -427,6 +427,34 @@ TEST(CalibrationFile, KernelsByHand) {
   EXPECT_EQ(again.kernels, calibration.kernels);
 }
 
+TEST(CalibrationFile, HostByHand) {
+  const Calibration calibration = parse_calibration(
+      R"({"version": 1, "host": {"interpreter": 1.25, "deepspeed_hook": "180us",
+  "provenance": {"table": "runs.csv", "hold_out": "none"},
+  "residuals": {"fitted": {"rows": 3, "median": 0.01, "p90": 0.02, "worst": 0.03}}}})",
+      "c.json");
+  CalibratedHost expected;
+  expected.interpreter = 1.25;
+  expected.deepspeed_hook = Seconds(180e-6);
+  expected.table = "runs.csv";
+  expected.hold_out = "none";
+  expected.fitted = {3, 0.01, 0.02, 0.03};
+  ASSERT_TRUE(calibration.host);
+  EXPECT_EQ(*calibration.host, rounded(expected));
+  EXPECT_FALSE(calibration.empty());
+  const Calibration again = parse_calibration(calibration_text(calibration), "c.json");
+  EXPECT_EQ(again.host, calibration.host);
+  // The hook may be left out; a factor is held to 0.0001.
+  EXPECT_FALSE(parse_calibration(R"({"version": 1, "host": {"interpreter": 2}})", "c.json")
+                   .host->deepspeed_hook);
+  expected.interpreter = 1.25004;
+  EXPECT_EQ(rounded(expected).interpreter, 1.25);
+}
+
+std::string host_text(const std::string& members) {
+  return R"({"version": 1, "host": {)" + members + "}}";
+}
+
 struct BadFile {
   const char* name;
   std::string text;
@@ -501,6 +529,30 @@ INSTANTIATE_TEST_SUITE_P(
                          std::string(kProducts) + R"(, "measured": [[16, 16, 16, "TT", 500]]})"),
             "c.json:1:137: kernels[0].products.measured: expected [m, n, k, \"TN\" or \"NN\" or "
             "\"NT\", permille of peak], whole numbers from 1"},
+        BadFile{"host_key", host_text(R"("interpretor": 1)"),
+                "c.json:1:25: host.interpretor: unknown key; did you mean \"interpreter\"?"},
+        BadFile{"host_negative", host_text(R"("interpreter": -1)"),
+                "c.json:1:40: host.interpreter: found -1, expected a number from 0.01 to 100"},
+        BadFile{"host_nan", host_text(R"("interpreter": NaN)"),
+                "c.json:1:40: Syntax error: value, object or array expected"},
+        BadFile{"host_text", host_text(R"("interpreter": "fast")"),
+                "c.json:1:40: host.interpreter: found \"fast\", expected a number"},
+        BadFile{"host_hook", host_text(R"("interpreter": 1, "deepspeed_hook": "-5us")"),
+                "c.json:1:61: host.deepspeed_hook: \"-5us\": negative, expected a number with a "
+                "unit such as \"5us\""},
+        BadFile{"host_slow", host_text(R"("interpreter": 1, "deepspeed_hook": "2s")"),
+                "c.json:1:61: host.deepspeed_hook: found 2 s, expected 0 s to 1 s"},
+        BadFile{"host_number", host_text(R"("interpreter": 1, "deepspeed_hook": 5)"),
+                "c.json:1:61: host.deepspeed_hook: found 5, expected text with a unit such as "
+                "\"5us\""},
+        BadFile{"host_rows", host_text(R"("interpreter": 1, "residuals": {"fitted": {"rows": 0}})"),
+                "c.json:1:76: host.residuals.fitted.rows: found 0, expected an integer of at least "
+                "1"},
+        BadFile{"host_list", R"({"version": 1, "host": []})",
+                "c.json:1:24: host: found an array, expected an object"},
+        BadFile{"host_version", R"({"version": 3, "host": {"interpreter": 1}})",
+                "c.json:1:13: version: found version 3, expected 1, which is all that this zerosim "
+                "reads"},
         BadFile{"empty", R"({"version": 1, "collectives": []})",
                 "c.json:1:31: collectives: found none, expected one at least"},
         BadFile{"nics_of_one_node", replaced("\"nvswitch\"", "\"nvswitch\", \"nics\": 8"),

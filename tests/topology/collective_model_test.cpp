@@ -143,6 +143,22 @@ TEST(CollectiveCost, TwoNodesByHand) {
   EXPECT_EQ(cost.ctas, 16);
 }
 
+// NCCL counts a network of 2.25 GB/s as 1.2, the nearest below it of its menu; transfers keep to
+// the network. Two nodes of two GPUs, 18 Gb/s, all-gather of 1 GiB: V = 3/4 S = 805,306,368 B over
+// 0.85 x 0.95 x 2.25 = 1.817 GB/s are 443.2 ms, and not the 671 ms of 1.2 GB/s.
+TEST(CollectiveCost, NcclsMenuIsNoLimit) {
+  const Cluster cluster = parse_cluster(R"({"version": 1, "nodes": 2, "node": {
+    "gpu": "A10-24", "gpus": 2, "intra": {"kind": "pcie", "pcie": "31.5GB/s"},
+    "nics": {"count": 1, "kind": "tcp", "bandwidth": "18Gb/s"}},
+    "fabric": {"kind": "switch", "efficiency": 0.95}})",
+                                        "a10.json");
+  EXPECT_DOUBLE_EQ(cluster.nccl().inter_ring_channel_gbps, 1.2);
+  const double transfer = 805'306'368 / (0.85 * 0.95 * 2.25e9);
+  const double time = cost_of(cluster, CollectiveOp::AllGather, 1_GiB).idle_time(cluster).count();
+  EXPECT_GT(time, transfer);
+  EXPECT_LT(time, 1.01 * transfer);
+}
+
 // At 0.5 of the fabric the same transfer takes twice as long; NCCL chooses as before.
 TEST(CollectiveCost, SlowFabricsStretchTheTransfer) {
   Cluster cluster = load_cluster("dgx-a100-80", 2);

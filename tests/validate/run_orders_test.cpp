@@ -40,6 +40,20 @@ TEST(RunOrders, PairsDifferInOneKnob) {
   EXPECT_FALSE(order_knob(a, other));
 }
 
+// 1536 sequences over 48 nodes of 8 GPUs are 4 a GPU, over 96 nodes 2.
+TEST(RunOrders, AFixedGlobalBatchIsSpread) {
+  const OrderRow a = with(row("a", 1, 1), "global_batch_tokens", "3145728");
+  const auto spread = [&](const OrderRow& from) {
+    return with(with(with(from, "nodes", "96"), "world_size", "768"), "micro_batch", "2");
+  };
+  EXPECT_EQ(order_knob(a, spread(a)), OrderKnob::Interconnect);
+  EXPECT_FALSE(order_knob(a, with(a, "micro_batch", "2")));                     // no more nodes
+  EXPECT_FALSE(order_knob(a, with(spread(a), "grad_accum", "2")));              // another knob
+  EXPECT_FALSE(order_knob(a, with(spread(a), "global_batch_tokens", "1024")));  // not fixed
+  const OrderRow untold = with(a, "global_batch_tokens", "");
+  EXPECT_FALSE(order_knob(untold, spread(untold)));
+}
+
 TEST(RunOrders, GapsBelowFivePercentAreNone) {
   const OrderRow ddp = row("ddp", 1, 1);
   OrderRow zero3 = with(row("zero3", 1.2, 0.9), "strategy", "zero3");
@@ -56,6 +70,22 @@ TEST(RunOrders, GapsBelowFivePercentAreNone) {
   EXPECT_TRUE(order_pairs({ddp, zero3}).empty());
   // The same prediction is no order.
   EXPECT_FALSE((OrderPair{OrderKnob::Strategy, "a", "b", 1.2, 1}).right());
+  EXPECT_FALSE((OrderPair{OrderKnob::Strategy, "a", "b", 1.2, 1.0000003}).right());
+}
+
+// Off by 1.5 / 2 - 1 = -25 %, 1.2 / 1.2 - 1 = 0, 0.9 / 1.5 - 1 = -40 %: the median is 25 %.
+TEST(RunOrders, RatiosHaveErrors) {
+  const auto pair = [](double measured, double predicted) {
+    return OrderPair{OrderKnob::Strategy, "a", "b", measured, predicted};
+  };
+  EXPECT_DOUBLE_EQ(pair(2, 1.5).error(), -0.25);
+  const OrderSummary summary = summary_of({pair(2, 1.5), pair(1.2, 1.2), pair(1.5, 0.9)});
+  EXPECT_EQ(summary.pairs, 3);
+  EXPECT_EQ(summary.right, 2);
+  EXPECT_EQ(summary.reproduced, 2);
+  ASSERT_TRUE(summary.median);
+  EXPECT_DOUBLE_EQ(*summary.median, 0.25);
+  EXPECT_FALSE(summary_of(std::vector<OrderPair>{}).median);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -98,6 +99,72 @@ TEST(Calibrate, KernelsToo) {
   std::filesystem::remove(file);
 }
 
+const std::string kRuns = std::string(ZEROSIM_TEST_DATA) + "/measured/host_runs.csv";
+
+// One call fits all three and writes one file; host times last, with the others applied.
+TEST(Calibrate, LogsKernelsAndRunsTogether) {
+  const std::string file = temporary("all.json");
+  const Outcome fitted = run_zerosim({"calibrate", kRuns, kLog, kTable, "-o", file});
+  EXPECT_EQ(fitted.exit_code, 0) << fitted.error;
+  EXPECT_THAT(fitted.out,
+              HasSubstr("wrote " + file + ": 1 collective, kernels of 2 GPUs, host times"));
+  const JsonDocument document = JsonDocument::from_file(file);
+  for (const char* section : {"collectives", "kernels", "host"}) {
+    EXPECT_TRUE(document.root().isMember(section)) << section;
+  }
+  const JsonDocument report = zerosim_json({"validate", "runs", kRuns, "--calibration", file});
+  for (const JsonValue& row : report.root()["rows"]) {
+    if (row["id"].asString() != "vtrain-h1024-l12-w2-g8-m1") continue;
+    EXPECT_LT(std::abs(row["relative_error"].asDouble()), 0.01);  // fitted to
+    EXPECT_THAT(to_text(row), HasSubstr("calibration " + file + ": host work takes"));
+  }
+  std::filesystem::remove(file);
+}
+
+// A step of little kernels is its launches: twice the host time is all but twice the step. A file
+// with a host alone is enough.
+TEST(Calibrate, HostTimesApplyAndAreTold) {
+  const std::string file = temporary("host.json");
+  std::ofstream(file) << R"({"version": 1, "host": {"interpreter": 2}})";
+  std::vector<std::string> arguments = {"run",      "--model",         "gpt2", "--cluster",
+                                        "dgx-h100", "--gpus-per-node", "1",    "--strategies",
+                                        "single",   "--seq",           "128",  "--micro-batch",
+                                        "1"};
+  const auto report = [&] { return zerosim_json(arguments); };
+  const auto step = [](const JsonDocument& document) {
+    return document.root()["strategies"][0]["time"]["step"].asDouble();
+  };
+  const double plain = step(report());
+  arguments.insert(arguments.end(), {"--calibration", file});
+  const JsonDocument calibrated = report();
+  EXPECT_LT(step(calibrated), 2 * plain);
+  EXPECT_GT(step(calibrated), 1.8 * plain);
+  EXPECT_THAT(
+      to_text(calibrated.root()),
+      HasSubstr("host.json: host work takes 2 times the table's time, a hook of DeepSpeed"));
+  std::filesystem::remove(file);
+}
+
+TEST(Calibrate, TablesOfRunsWithoutUsableRows) {
+  const std::string table = temporary("none.csv");
+  std::ofstream(table) << "id,group,source,trust,strategy,world_size,micro_batch\n";
+  const std::string file = temporary("none.json");
+  const Outcome none = run_zerosim({"calibrate", table, "-o", file});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.out, HasSubstr("nothing is fitted: of 0 runs"));
+  EXPECT_THAT(none.out, HasSubstr("none.json is not written: nothing was fitted"));
+  EXPECT_FALSE(std::filesystem::exists(file));
+  std::ofstream(table) << "id,grup,source,trust,strategy,world_size,micro_batch\n";
+  const Outcome misspelt = run_zerosim({"calibrate", table});
+  EXPECT_EQ(misspelt.exit_code, 2);
+  EXPECT_THAT(misspelt.error, HasSubstr("none.csv:1:1: found no column \"group\""));
+  std::ofstream(table) << "tokens,seconds\n";
+  const Outcome other = run_zerosim({"calibrate", table});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.error, HasSubstr("none.csv:1:1: found no column \"gpu\""));
+  std::filesystem::remove(table);
+}
+
 // The example is of a node without settings: with them it is changed as the model is.
 TEST(Calibrate, TheEnvironmentOfAJobIsNotDividedOut) {
   const std::string environment = temporary("job.env");
@@ -121,9 +188,6 @@ TEST(Calibrate, SaysWhichToleranceFailed) {
 }
 
 TEST(Calibrate, BadInputIsOneError) {
-  const Outcome mixed = run_zerosim({"calibrate", kLog, kTable});
-  EXPECT_EQ(mixed.exit_code, 2);
-  EXPECT_THAT(mixed.error, HasSubstr("found tables of kernels (.csv) among logs of nccl-tests"));
   const Outcome units = run_zerosim({"run", "--model", "gpt2", "--cluster", "dgx-a100-40",
                                      "--strategies", "ddp", "--matmul", "fp9"});
   EXPECT_EQ(units.exit_code, 2);
