@@ -12,7 +12,7 @@ namespace {
 /// Fitted to one micro batch's time where it does not grow with its tokens (vtrain-h1024-l12, -l24,
 /// -h2048-l12 of validate/run_split.h: GPT of Megatron-DeepSpeed, full checkpointing, 3.0 ms a
 /// layer). Mean error of those 90 rows by factor 4.3: 6.8 %, 4.5: 6.7 %, 4.7: 7.1 %; of the 24 that
-/// launches bound most, h1024 at micro batch 1: 4.8, 5.4 and 7.7 %. Seen only afterwards:
+/// launches bound most, h1024 at micro batch 1: 4.8, 5.4 and 7.7 %. Seen while choosing:
 /// -h1024-l16 at micro batch 1, 2 to 3 % (median). Qwen-1.8B (qwen1.8b) would ask for 1.6 times
 /// that below 2,048 tokens, if it ran without DeepSpeed, which its source leaves open.
 ///

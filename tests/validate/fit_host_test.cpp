@@ -49,9 +49,11 @@ std::vector<Job> measured_with(const CalibratedHost& host, std::vector<Job> jobs
   return jobs;
 }
 
+/// Tests run side by side: each has a file of its own.
 HostFit fit_of(const std::vector<Job>& jobs, const HostFitOptions& options = {}) {
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
   const std::string path =
-      (std::filesystem::temp_directory_path() / "zerosim_fit_host_test.csv").string();
+      (std::filesystem::temp_directory_path() / format("zerosim_fit_host_{}.csv", test)).string();
   std::ofstream(path) << table_of(jobs);
   const HostFit fit = fit_host(std::vector<std::string>{path}, options);
   std::filesystem::remove(path);

@@ -251,8 +251,9 @@ TEST(RecordedStrategy, BadInput) {
   EXPECT_THAT(message("1.13.0a0", "1.12.0"),
               HasSubstr("versions.torch: found \"1.12.0\", expected 1.13 or 2"));
   EXPECT_THAT(message("1.13.0a0", "1.12.0"), StartsWith("r.json:4:"));
-  EXPECT_EQ(message("v0.19.5", "v0.18.5"),
-            "r.json:4:25: versions.deepspeed: found \"0.18.5\", expected 0.3, 0.4, 0.5, 0.14 or 0.19");
+  EXPECT_EQ(
+      message("v0.19.5", "v0.18.5"),
+      "r.json:4:25: versions.deepspeed: found \"0.18.5\", expected 0.3, 0.4, 0.5, 0.14 or 0.19");
   EXPECT_EQ(message("\"gas\":1", "\"gas\":4"),
             "r.json:5:64: spec.gas: found 4, but by ds_config gradient_accumulation_steps is 1");
 }
