@@ -96,10 +96,14 @@ TEST(FitLine, FewSizesDecideFewConstants) {
   EXPECT_EQ(fit_line(samples_on(line_with(40, 0.5), 1_MiB, 4), {}).exponent, 0.5);
 }
 
-/// A log of `rows` rows, each of a size of `sizes` powers of two from 1 MiB on.
+/// A log of `rows` rows, each of a size of `sizes` powers of two from 1 MiB on. Tests run side by
+/// side: each has a folder of its own.
 CollectiveFit of_rows(int rows, int sizes, double scale, const std::string& name = "all_reduce") {
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / (name + "_fit_rows.txt");
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("zerosim_fit_rows_" + test);
+  std::filesystem::create_directories(folder);
+  const std::filesystem::path path = folder / (name + "_fit_rows.txt");
   std::ofstream file(path);
   for (int i = 0; i < rows; ++i) {
     const std::int64_t size = std::int64_t{1} << (20 + i % sizes);
@@ -114,7 +118,7 @@ CollectiveFit of_rows(int rows, int sizes, double scale, const std::string& name
   options.environment = parse_environment("NCCL_DEBUG=INFO\nNCCL_ALGO=Ring\n", "job.env");
   const std::vector<std::string> paths = {path.string()};
   CollectiveFit fit = fit_collectives(paths, HoldOut::None, options);
-  std::filesystem::remove(path);
+  std::filesystem::remove_all(folder);
   return fit;
 }
 
