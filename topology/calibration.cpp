@@ -266,6 +266,23 @@ KernelResiduals read_kernel_residuals(JsonObject object) {
           object.number("p90"), object.number("worst")};
 }
 
+/// The table that an entry was fitted to, and how well.
+template <typename Entry, typename Residuals>
+void read_origin(JsonObject& object, Entry& entry, Residuals (*read_residuals)(JsonObject)) {
+  if (auto provenance = object.optional_object("provenance")) {
+    expect_keys(*provenance, {"table", "hold_out"});
+    entry.table = provenance->string("table");
+    entry.hold_out = provenance->optional_string("hold_out").value_or("");
+  }
+  if (auto residuals = object.optional_object("residuals")) {
+    expect_keys(*residuals, {"fitted", "held_out"});
+    entry.fitted = read_residuals(residuals->object("fitted"));
+    if (auto held_out = residuals->optional_object("held_out")) {
+      entry.held_out = read_residuals(std::move(*held_out));
+    }
+  }
+}
+
 CalibratedKernels read_kernels(JsonObject object) {
   expect_keys(object, {"gpu", "products", "attention_forward", "attention_backward", "provenance",
                        "residuals"});
@@ -280,18 +297,7 @@ CalibratedKernels read_kernels(JsonObject object) {
   if (auto backward = object.optional_object("attention_backward")) {
     entry.backward = read_attention(std::move(*backward));
   }
-  if (auto provenance = object.optional_object("provenance")) {
-    expect_keys(*provenance, {"table", "hold_out"});
-    entry.table = provenance->string("table");
-    entry.hold_out = provenance->optional_string("hold_out").value_or("");
-  }
-  if (auto residuals = object.optional_object("residuals")) {
-    expect_keys(*residuals, {"fitted", "held_out"});
-    entry.fitted = read_kernel_residuals(residuals->object("fitted"));
-    if (auto held_out = residuals->optional_object("held_out")) {
-      entry.held_out = read_kernel_residuals(std::move(*held_out));
-    }
-  }
+  read_origin(object, entry, read_kernel_residuals);
   return entry;
 }
 
@@ -311,18 +317,7 @@ CalibratedHost read_host(JsonObject object) {
   if (object.has("deepspeed_hook")) {
     host.deepspeed_hook = bounded_time(object, "deepspeed_hook", Seconds(0), kLongestHook);
   }
-  if (auto provenance = object.optional_object("provenance")) {
-    expect_keys(*provenance, {"table", "hold_out"});
-    host.table = provenance->string("table");
-    host.hold_out = provenance->optional_string("hold_out").value_or("");
-  }
-  if (auto residuals = object.optional_object("residuals")) {
-    expect_keys(*residuals, {"fitted", "held_out"});
-    host.fitted = read_run_residuals(residuals->object("fitted"));
-    if (auto held_out = residuals->optional_object("held_out")) {
-      host.held_out = read_run_residuals(std::move(*held_out));
-    }
-  }
+  read_origin(object, host, read_run_residuals);
   return host;
 }
 

@@ -31,9 +31,8 @@ struct EnvironmentSettings {
 /// no allocator.
 [[nodiscard]] EnvironmentSettings environment_names(const Environment& environment);
 
-/// \throws ConfigError  at the option of the allocator that is wrong; at a number of threads that
-/// is
-///                      none; at an allocator's value that only a shell could expand.
+/// \throws ConfigError  at the option of the allocator that is wrong; at threads that are no number
+///                      from 1 up; at an allocator's value that only a shell could expand.
 [[nodiscard]] EnvironmentSettings environment_settings(const Environment& environment);
 
 }  // namespace zerosim

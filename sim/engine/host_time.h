@@ -4,15 +4,12 @@
 ///
 /// What a framework's step is made of, each a count of the Program (HostWork):
 ///
-/// | | model | beside it |
-/// |---|---|---|
-/// | one process | launches, module calls, checkpoints | optimizer's launches, step_overhead |
-/// | DDP | the same | gradient_hook a parameter (in C++ in truth), a collective a bucket |
-/// | FSDP 1 and 2 | the same | module_hook a unit each way, gradient_hook, collectives,
-/// event_record | | DeepSpeed 0-2 | the same | gradient_hook a parameter, copies into buckets,
-/// collectives | | DeepSpeed 3 | the same | deepspeed_hook a module each way, collectives,
-/// event_record | | Megatron-LM | the same | gradient_hook a parameter and an addition, one
-/// collective |
+///     every framework   launches, module calls, checkpoints; optimizer's launches, step_overhead
+///     DDP               a gradient_hook a parameter (in C++ in truth), a collective a bucket
+///     FSDP 1 and 2      a module_hook a unit each way, gradient_hooks, collectives, event_records
+///     DeepSpeed 0 to 2  a gradient_hook a parameter, copies into buckets, collectives
+///     DeepSpeed 3       a deepspeed_hook a module each way, collectives, event_records
+///     Megatron-LM       a gradient_hook a parameter and an addition, one collective
 ///
 /// Not modelled: processors of different speed (`Costs` takes a factor a rank), CUDA graphs, the
 /// interpreter lock that other threads hold.

@@ -2,9 +2,8 @@
 /// ZeRO-3's optimizer step over this rank's pieces (spec C8; rules 47 to 50 of
 /// deepspeed_recorded.md), one sub-group after the other.
 ///
-///     on the GPU            flatten, cast to fp32, scale, update, cast into the weights; nothing
-///     is
-///                           cast where the states are bf16 as gradients and weights are
+///     on the GPU            flatten, cast to fp32, scale, update, cast into the weights; no casts
+///                           where the states are bf16, as gradients and weights are
 ///     offloaded (C8.6 cpu)  scale and update in host memory, cast there, copy to the device;
 ///                           nothing overlaps
 ///     weights on the host (C8.8)  cast there
