@@ -588,6 +588,9 @@ class RunReader {
     own.config_as = ConfigMode::Auto;
     own.deepspeed_version = habits_.deepspeed.empty() ? deepspeed_version_of(framework_)
                                                       : std::string(habits_.deepspeed);
+    if (!has(framework_, "DeepSpeed 0.")) {
+      tell(format("the release of DeepSpeed is not said: taken as {}", own.deepspeed_version));
+    }
     return parse_deepspeed_config(text, name, own, run_.experiment.model, world);
   }
 
